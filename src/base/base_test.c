@@ -392,6 +392,37 @@ static void queue_keeps_order_and_ends(void **state) {
     trmi_queue_destroy(queue);
 }
 
+/* An append takes the room that was reserved, and never allocates. */
+static void an_append_has_the_room_that_was_reserved(void **state) {
+    enum { FIRST = 3, ITEMS = 20 };
+    trmi_queue *queue;
+    trm_error err;
+    void *item;
+    (void)state;
+    CHECK_OK(trmi_queue_create(FIRST, &queue, &err), err);
+    for (intptr_t i = 0; i < FIRST; i++) {
+        assert_int_equal(trmi_queue_append(queue, (void *)i), TRM_OK);
+    }
+    assert_int_equal(trmi_queue_append(queue, queue), TRM_NOMEM);
+    /* the ring begins in the middle when it grows */
+    assert_int_equal(trmi_queue_pop(queue, 0, &item), TRM_OK);
+    assert_int_equal(trmi_queue_append(queue, (void *)(intptr_t)FIRST), TRM_OK);
+    trmi_alloc_fail_after(1);
+    assert_int_equal(trmi_queue_reserve(queue, ITEMS), TRM_NOMEM);
+    trmi_alloc_fail_after(0);
+    assert_int_equal(trmi_queue_reserve(queue, ITEMS), TRM_OK);
+    trmi_alloc_fail_after(1);
+    for (intptr_t i = FIRST + 1; i <= ITEMS; i++) {
+        assert_int_equal(trmi_queue_append(queue, (void *)i), TRM_OK);
+    }
+    trmi_alloc_fail_after(0);
+    for (intptr_t i = 1; i <= ITEMS; i++) {
+        assert_int_equal(trmi_queue_pop(queue, 0, &item), TRM_OK);
+        assert_int_equal((intptr_t)item, i);
+    }
+    trmi_queue_destroy(queue);
+}
+
 /* Entries with equal hashes are all found, in the order in which they were added, while the index
  * grows. */
 static void entries_are_found_by_hash(void **state) {
@@ -556,6 +587,7 @@ int main(void) {
         cmocka_unit_test(replace_file_is_old_or_new),
         cmocka_unit_test(pipes_are_neither_replaced_nor_waited_for),
         cmocka_unit_test(queue_keeps_order_and_ends),
+        cmocka_unit_test(an_append_has_the_room_that_was_reserved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

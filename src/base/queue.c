@@ -10,7 +10,7 @@
  *     +----+----+----+----+----+----+----+----+
  *               pop takes a             push writes here
  *
- * A push waits for room; an append never waits and doubles the ring instead. A close refuses
+ * A push waits for room; an append never waits, and has room that was reserved. A close refuses
  * further items, and wakes all that wait; what is in the queue can still be taken. Items belong to
  * the caller before and after: a queue that is destroyed with items in it frees none of them.
  * Deadlines use the monotonic clock. */
@@ -26,7 +26,7 @@
 struct trmi_queue {
     pthread_mutex_t mutex;              /* protects all members below */
     pthread_cond_t not_full, not_empty; /* signalled by a pop, by a push; both by a close */
-    int64_t capacity, count;            /* of slots (an append doubles them); of items */
+    int64_t capacity, count;            /* of slots (a reserve adds some); of items */
     int64_t head;                       /* slot of the oldest item */
     bool closed;                        /* pushes are refused; pops go on until it is empty */
     void **slots;                       /* [capacity], a ring; the items belong to the caller */
@@ -87,27 +87,33 @@ trm_status trmi_queue_push(trmi_queue *queue, void *item) {
     return status;
 }
 
-/* Doubles the ring; the lock is held. False: no memory. */
-static bool grow_ring(trmi_queue *queue) {
-    void **slots = trmi_alloc((size_t)(2 * queue->capacity) * sizeof *slots);
-    for (int64_t i = 0; slots != NULL && i < queue->count; i++) {
-        slots[i] = queue->slots[(queue->head + i) % queue->capacity];
+/* Makes the ring at least twice as large, so that many reserves copy it rarely. */
+trm_status trmi_queue_reserve(trmi_queue *queue, int64_t items) {
+    pthread_mutex_lock(&queue->mutex);
+    trm_status status = TRM_OK;
+    if (items > queue->capacity) {
+        int64_t capacity = items > 2 * queue->capacity ? items : 2 * queue->capacity;
+        void **slots = trmi_alloc((size_t)capacity * sizeof *slots);
+        for (int64_t i = 0; slots != NULL && i < queue->count; i++) {
+            slots[i] = queue->slots[(queue->head + i) % queue->capacity];
+        }
+        if (slots != NULL) {
+            trmi_free(queue->slots);
+            queue->slots = slots;
+            queue->capacity = capacity;
+            queue->head = 0;
+            pthread_cond_broadcast(&queue->not_full);
+        } else {
+            status = TRM_NOMEM;
+        }
     }
-    if (slots == NULL) {
-        return false;
-    }
-    trmi_free(queue->slots);
-    queue->slots = slots;
-    queue->capacity *= 2;
-    queue->head = 0;
-    pthread_cond_broadcast(&queue->not_full);
-    return true;
+    pthread_mutex_unlock(&queue->mutex);
+    return status;
 }
 
 trm_status trmi_queue_append(trmi_queue *queue, void *item) {
     pthread_mutex_lock(&queue->mutex);
-    bool room = queue->count < queue->capacity || grow_ring(queue);
-    trm_status status = room ? put_item(queue, item) : TRM_NOMEM;
+    trm_status status = queue->count < queue->capacity ? put_item(queue, item) : TRM_NOMEM;
     pthread_mutex_unlock(&queue->mutex);
     return status;
 }

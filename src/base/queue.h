@@ -17,8 +17,11 @@ void trmi_queue_destroy(trmi_queue *queue);
 /* Adds an item; waits while the queue is full.
  *   errors  CANCELLED: closed; the caller keeps the item */
 trm_status trmi_queue_push(trmi_queue *queue, void *item);
-/* Adds an item without waiting: a full queue grows. For producers that may hold something that the
- * consumer waits for.   errors  CANCELLED, NOMEM */
+/* Makes room for so many items, so that an append finds room as long as no more are in the queue.
+ *   errors  NOMEM */
+trm_status trmi_queue_reserve(trmi_queue *queue, int64_t items);
+/* Adds an item without waiting. For producers that may hold something that the consumer waits for,
+ * and that have made room (reserve).   errors  CANCELLED; NOMEM: the queue is full */
 trm_status trmi_queue_append(trmi_queue *queue, void *item);
 /* Removes the oldest item; waits while the queue is empty. timeout_seconds < 0: without limit.
  *   errors  END (closed and empty), TIMEOUT */

@@ -28,7 +28,6 @@
 #include <unistd.h>
 
 enum {
-    QUEUE_REQUESTS = 1024,
     SHARDS_MAX_DEFAULT = 16,
     WALK_ROWS = 2048,      /* rows of a snapshot written after each request */
     WALK_ROWS_IDLE = 8192, /* rows written while no request waits */
@@ -84,7 +83,7 @@ static trm_status make_runner(trm_ps_server *server, uint32_t number, trm_error 
     runner->server = server;
     TRMI_TRY(
         trmi_shard_create(o->memory_bytes / server->shards, &place, number, &runner->shard, err));
-    TRMI_TRY(trmi_queue_create(QUEUE_REQUESTS, &runner->queue, err));
+    TRMI_TRY(trmi_queue_create(TRMI_QUEUE_PLACES, &runner->queue, err));
     return o->folder == NULL ? TRM_OK : trmi_snapshot_create(runner->shard, &runner->snapshot, err);
 }
 

@@ -100,8 +100,8 @@ typedef enum trmi_here {
 /* A message under way. It is owned by one part at a time: link thread, list of the front, shard
  * queues, `late` of a link. */
 struct trmi_request {
-    trmi_ps_link *link;    /* NULL: made by the server itself */
-    trm_ps_server *server; /* set in requests that outlive a link: steps, snapshots */
+    trmi_ps_link *link; /* NULL: made by the server itself */
+    trm_ps_server *server;
     trmi_message message;
     trmi_ps_header header;
     trmi_ps_note note;
@@ -131,6 +131,9 @@ struct trmi_request {
     double started, late_since; /* times; late_since 0: never late */
     trmi_request *next;
 };
+
+/* Places in the queue of a shard when it is made. */
+enum { TRMI_QUEUE_PLACES = 1024 };
 
 /* A shard with its queue and owner thread. Only that thread touches shard and snapshot while it
  * runs. */
@@ -234,6 +237,7 @@ struct trm_ps_server {
     _Atomic bool stopping, stop_asked;
     _Atomic bool goes_back; /* to be started again, without the last step; nothing is answered */
     _Atomic uint32_t global_step; /* pushes that shard 0 has applied */
+    _Atomic int64_t requests;     /* requests that have a place in the queues of the shards */
 
     pthread_mutex_t mutex; /* the front mutex */
     pthread_cond_t changed;
@@ -296,6 +300,10 @@ struct trm_ps_server {
 };
 
 /* ---- requests (server_request.c) ------------------------------------------------------------- */
+/* Creates an empty request of the server itself. From here until it is freed it has a place in the
+ * queue of each shard: a request that some shards only could take would be a hole in the order of
+ * pushes. NULL without memory. */
+trmi_request *trmi_request_create(trm_ps_server *server);
 /* Creates a request from a received message, which it takes over. NULL without memory; the
  * message then stays the caller's. */
 trmi_request *trmi_request_new(trmi_ps_link *link, trmi_message *message,

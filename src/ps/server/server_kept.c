@@ -144,10 +144,10 @@ trm_status trmi_kept_remove(const trm_ps_server *server, uint32_t worker, int64_
 /* Makes the request of a record, as if its message had just arrived. */
 static trm_status make_request(trm_ps_server *server, const kept_head *head, const uint8_t *message,
                                trmi_request **out, trm_error *err) {
-    trmi_request *r;
-    TRMI_TRY(TRMI_NEW(err, r, 1, "for a kept push"));
-    pthread_mutex_init(&r->mutex, NULL);
-    r->server = server;
+    trmi_request *r = trmi_request_create(server);
+    if (r == NULL) {
+        return TRMI_NO_MEMORY(err, "for a kept push");
+    }
     r->message = (trmi_message){trmi_alloc(head->message_bytes + 1), head->message_bytes, NULL};
     trm_status status = TRM_OK;
     if (r->message.data == NULL) {

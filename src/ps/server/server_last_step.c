@@ -283,12 +283,10 @@ void trmi_last_step_advance(trm_ps_server *server) {
         }
     }
     /* the step is applied by a request of its own, on all shards */
-    trmi_request *r = trmi_alloc(sizeof *r);
+    trmi_request *r = trmi_request_create(server);
     if (r == NULL) {
         return; /* no memory: the next message tries again */
     }
-    pthread_mutex_init(&r->mutex, NULL);
-    r->server = server;
     r->header.clock = server->last.step;
     r->run = run_apply;
     r->finish = finish_apply;

@@ -57,7 +57,8 @@ static bool same_table(const trm_table_options *a, const trm_table_options *b) {
 /* Has all shards create their part of a table, and waits for them. The front mutex is released
  * meanwhile: the shards finish the requests that are queued before this one, for which they need
  * the mutex. The request lives on this stack: `pending` begins one higher than the shards, so that
- * no shard finishes it, and 1 means that all have run. Returns the first error of a shard. */
+ * no shard finishes it, and 1 means that all have run. `declares` lets one of them at a time have
+ * its place in the queues (take_place in server_request.c). Returns the first error of a shard. */
 static trm_error run_on_shards(trm_ps_server *server, const trm_table_options *options) {
     table_order order = {.options = options};
     order.request.run = run_table;
@@ -67,8 +68,7 @@ static trm_error run_on_shards(trm_ps_server *server, const trm_table_options *o
         trm_status status = trmi_queue_append(server->runners[s].queue, &order.request);
         if (status != TRM_OK) {
             trm_error err;
-            TRMI_FAIL(&err, status,
-                      status == TRM_NOMEM ? "no memory for a request" : "the server is stopping");
+            TRMI_FAIL(&err, status, "the server is stopping");
             trmi_request_fail(&order.request, &err);
             atomic_fetch_sub(&order.request.pending, 1);
         }
@@ -538,7 +538,6 @@ static void prepare_snapshot(trm_ps_server *server, trmi_request *r) {
     server->last_snapshot_failed = true; /* until RELEASE confirms all files */
     r->run = run_snapshot;
     r->later = true;
-    r->server = server;
     atomic_store(&server->writing, (int32_t)server->shards);
 }
 

@@ -29,7 +29,7 @@ static int64_t advance_clock(trm_ps_server *server, const trmi_request *r) {
 
 /* Advances what a restart keeps, and marks the samples as used, when all shards have a push. */
 static void note_applied(const trmi_request *r) {
-    trm_ps_server *server = r->link == NULL ? r->server : r->link->server;
+    trm_ps_server *server = r->server;
     pthread_mutex_lock(&server->mutex);
     trmi_worker *w = trmi_front_find(server, r->header.worker);
     if (w != NULL) {
@@ -140,10 +140,12 @@ static bool form_group(trm_ps_server *server) {
     if (have < trmi_max_i64(1, needed)) {
         return false;
     }
-    trmi_request *group = trmi_alloc(sizeof *group);
+    trmi_request *group = trmi_request_create(server);
     trmi_request **members = trmi_alloc((size_t)have * sizeof(trmi_request *));
     if (group == NULL || members == NULL) {
-        trmi_free(group);
+        if (group != NULL) {
+            trmi_request_forget(group);
+        }
         trmi_free(members);
         return false; /* no memory: the next push tries again */
     }
@@ -170,7 +172,6 @@ static bool form_group(trm_ps_server *server) {
     group->run = trmi_run_group;
     group->again = server->last.step != 0;
     trmi_last_step_close(server);
-    pthread_mutex_init(&group->mutex, NULL);
     server->summed_step = ++server->step;
     trmi_request_dispatch(server, group);
     return true;

@@ -13,16 +13,41 @@
 #include "base/log.h"
 #include "base/memory.h"
 
+/* Takes a place in the queue of each shard: no queue has more items than there are places, and one
+ * more for the declaration of a table (server_order.c). Returns false if there is no memory. */
+static bool take_place(trm_ps_server *server) {
+    int64_t places = atomic_fetch_add(&server->requests, 1) + 2;
+    trm_status status = TRM_OK;
+    for (uint32_t s = 0; places > TRMI_QUEUE_PLACES && s < server->shards && status == TRM_OK;
+         s++) {
+        status = trmi_queue_reserve(server->runners[s].queue, places);
+    }
+    if (status != TRM_OK) {
+        atomic_fetch_sub(&server->requests, 1);
+    }
+    return status == TRM_OK;
+}
+
+trmi_request *trmi_request_create(trm_ps_server *server) {
+    trmi_request *r = trmi_alloc(sizeof *r);
+    if (r == NULL || !take_place(server)) {
+        trmi_free(r);
+        return NULL;
+    }
+    r->server = server;
+    pthread_mutex_init(&r->mutex, NULL);
+    return r;
+}
+
 /* Contract in server.h. Takes over the message; the link stays until its last request is freed. */
 trmi_request *trmi_request_new(trmi_ps_link *link, trmi_message *message,
                                const trmi_ps_header *header) {
-    trmi_request *r = trmi_alloc(sizeof *r);
+    trmi_request *r = trmi_request_create(link->server);
     if (r != NULL) {
         r->link = link;
         r->message = *message;
         r->header = *header;
         r->started = trmi_os_now();
-        pthread_mutex_init(&r->mutex, NULL);
         atomic_fetch_add(&link->requests, 1);
         *message = (trmi_message){0};
     }
@@ -75,6 +100,7 @@ static void free_request(trmi_request *r) {
     trmi_free(r->trailer);
     trmi_free(r->members);
     trmi_free(r->ids);
+    atomic_fetch_sub(&r->server->requests, 1);
     trmi_free(r);
     if (link != NULL) {
         atomic_fetch_sub(&link->requests, 1);
@@ -279,16 +305,15 @@ void trmi_request_finish(trmi_request *r) {
     free_request(r);
 }
 
-/* Contract in server.h. A shard whose queue does not take the request counts as finished with an
- * error, so that the request always ends. */
+/* Contract in server.h. The request has a place in each queue, so only a queue that is closed does
+ * not take it. That shard counts as finished with an error, so that the request always ends. */
 void trmi_request_dispatch(trm_ps_server *server, trmi_request *request) {
     atomic_store(&request->pending, (int32_t)server->shards);
     for (uint32_t s = 0; s < server->shards; s++) {
         trm_status status = trmi_queue_append(server->runners[s].queue, request);
         if (status != TRM_OK) {
             trm_error err;
-            TRMI_FAIL(&err, status,
-                      status == TRM_NOMEM ? "no memory for a request" : "the server is stopping");
+            TRMI_FAIL(&err, status, "the server is stopping");
             trmi_request_fail(request, &err);
             trmi_request_finish(request);
         }

@@ -262,23 +262,23 @@ static void finish_step(trmi_request *group) {
 /* Creates the request that runs a step on all shards; copies `ids`. NULL without memory. */
 static trmi_request *create_group(trm_ps_server *server, int64_t step, const trmi_push_id *ids,
                                   uint32_t count) {
-    trmi_request *g = trmi_alloc(sizeof *g);
+    trmi_request *g = trmi_request_create(server);
     trmi_push_id *copy = trmi_alloc(count * sizeof *copy + 1);
     if (g == NULL || copy == NULL) {
-        trmi_free(g);
+        if (g != NULL) {
+            trmi_request_forget(g);
+        }
         trmi_free(copy);
         return NULL;
     }
     if (count > 0) {
         memcpy(copy, ids, count * sizeof *copy);
     }
-    g->server = server;
     g->header.clock = step;
     g->ids = copy;
     g->id_count = count;
     g->run = trmi_run_step;
     g->finish = finish_step;
-    pthread_mutex_init(&g->mutex, NULL);
     return g;
 }
 
@@ -466,7 +466,6 @@ void trmi_step_stage(trm_ps_server *server, trmi_request *r) {
     if (decides) {
         server->others_done_step = trmi_max_i64(server->others_done_step, r->header.clock);
     }
-    r->server = server;
     r->run = trmi_run_stage;
     r->finish = finish_staging;
     trmi_request_dispatch(server, r);
