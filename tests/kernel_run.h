@@ -73,7 +73,7 @@ static inline trm_status kernel_run(const trm_program *program, const trmi_step 
     }
     env.arena[TRMI_ARENA_ACTIVATION] = memory;
     env.arena[TRMI_ARENA_SCRATCH] =
-        trmi_alloc((size_t)backend->target.scratch(backend->target.context, program, step));
+        kernel_memory(backend->target.scratch(backend->target.context, program, step));
     omp_set_num_threads(env.threads);
     status = kernel.run(&kernel, &env, err);
     trmi_free(env.arena[TRMI_ARENA_SCRATCH]);

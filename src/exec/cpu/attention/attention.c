@@ -51,22 +51,23 @@ typedef struct task {
 static void attend_rows(const task *t, int64_t row, int64_t query, int64_t rows, int64_t begin,
                         const float *hidden) {
     const trmi_attention_blocks *a = &t->f->a;
-    int64_t most = trmi_attention_reads(a, query + rows - 1, begin), width = a->s.width;
-    if (most == 0) {
+    const trmi_attention_part part = trmi_attention_part_of(a, query, rows, begin);
+    int64_t width = a->s.width;
+    if (part.keys == 0) {
         return;
     }
-    trmi_attention_scores(a, t->own_q + row * width / a->lane, rows, t->packed_k, most, t->scores);
+    trmi_attention_scores(a, &part, t->own_q + row * width / a->lane, t->packed_k, t->scores);
     for (int64_t i = 0; i < rows; i++) {
         float factor = a->kernels->attend(
-            t->scores + i * a->stride, hidden, trmi_attention_reads(a, query + i, begin),
-            trmi_round_up(most, a->lane), trmi_attention_scale(a, true), a->pairs,
+            t->scores + i * a->stride, hidden, trmi_attention_row_reads(&part, i),
+            trmi_attention_row_room(a, &part, i), trmi_attention_scale(a, true), a->pairs,
             &t->most[row + i], &t->sum[row + i]);
         if (factor != 1) {
             float *o = t->o + (row + i) * width;
             a->kernels->unary[TRMI_UNARY_SCALE](o, o, width, false, false, factor);
         }
     }
-    trmi_attention_apply(a, t->scores, rows, t->packed_v, most, t->o + row * width);
+    trmi_attention_apply(a, &part, t->scores, t->packed_v, t->o + row * width);
 }
 
 /* Packs one block of keys and values, then lets all queries of the task, of all heads of the

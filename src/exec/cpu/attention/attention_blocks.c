@@ -105,77 +105,89 @@ void trmi_attention_pack_rows(const trmi_attention_blocks *a, float *to, const f
     }
 }
 
-/* Contract in attention_blocks.h. A panel of keys is one tile wide; all rows go through it while it
- * is in L1. */
-void trmi_attention_scores(const trmi_attention_blocks *a, const float *rows, int64_t rows_count,
-                           const float *packed, int64_t count, float *scores) {
-    int64_t nr = a->isa->nr;
-    for (int64_t at = 0; at < count; at += nr) {
-        const trmi_dense_tile t = {.columns = (int)trmi_min_i64(nr, count - at),
-                                   .k = a->s.width / a->lane,
-                                   .a = rows,
-                                   .a_stride = a->s.width / a->lane,
-                                   .b = packed + at * a->s.width / a->lane,
-                                   .c = scores + at,
+/* Returns the first row that reads a key. */
+static int64_t find_reader(const trmi_attention_part *p, int64_t key) {
+    return trmi_max_i64(0, key + 1 - p->first_reads);
+}
+
+/* Contract in attention_blocks.h. A panel of keys is one tile wide; all rows that read one of its
+ * keys go through it while it is in L1. */
+void trmi_attention_scores(const trmi_attention_blocks *a, const trmi_attention_part *p,
+                           const float *rows, const float *packed, float *scores) {
+    int64_t nr = a->isa->nr, row = a->s.width / a->lane;
+    for (int64_t at = 0; at < p->keys; at += nr) {
+        int64_t first = find_reader(p, at);
+        const trmi_dense_tile t = {.columns = (int)trmi_min_i64(nr, p->keys - at),
+                                   .k = row,
+                                   .a = rows + first * row,
+                                   .a_stride = row,
+                                   .b = packed + at * row,
+                                   .c = scores + first * a->stride + at,
                                    .c_stride = a->stride};
-        a->isa->all_rows(&t, rows_count);
+        a->isa->all_rows(&t, p->rows - first);
     }
 }
 
-/* Contract in attention_blocks.h. The sum over keys is the k of these products; results are added
- * to, because each block of keys brings a part of the sum. */
-void trmi_attention_apply(const trmi_attention_blocks *a, const float *weights, int64_t rows_count,
-                          const float *packed, int64_t count, float *to) {
-    int64_t nr = a->isa->nr;
+/* Contract in attention_blocks.h. The sum over keys is the k of these products, for each tile of
+ * rows as many as its last row reads; results are added to, because each block of keys brings a
+ * part of the sum. */
+void trmi_attention_apply(const trmi_attention_blocks *a, const trmi_attention_part *p,
+                          const float *weights, const float *packed, float *to) {
+    int64_t nr = a->isa->nr, mr = a->isa->mr;
     for (int64_t at = 0; at < a->s.width; at += nr) {
-        const trmi_dense_tile t = {.columns = (int)trmi_min_i64(nr, a->s.width - at),
-                                   .k = trmi_pieces(count, a->lane),
-                                   .a = weights,
-                                   .a_stride = a->stride,
-                                   .b = packed + at * a->keys / a->lane,
-                                   .c = to + at,
-                                   .c_stride = a->s.width,
-                                   .add = true};
-        a->isa->all_rows(&t, rows_count);
+        trmi_dense_tile t = {.columns = (int)trmi_min_i64(nr, a->s.width - at),
+                             .a_stride = a->stride,
+                             .b = packed + at * a->keys / a->lane,
+                             .c_stride = a->s.width,
+                             .add = true};
+        for (int64_t row = 0; row < p->rows; row += mr) {
+            int64_t rows = trmi_min_i64(mr, p->rows - row);
+            t.k = trmi_pieces(trmi_attention_row_reads(p, row + rows - 1), a->lane);
+            t.a = weights + row * a->stride;
+            t.c = to + row * a->s.width + at;
+            a->isa->all_rows(&t, rows);
+        }
     }
 }
 
 /* Puts numbers of neighbouring rows of weights side by side, as pairs of k. */
-static void turn_weights(const trmi_attention_blocks *a, const float *weights, int64_t columns,
-                         int64_t rows, float *turned) {
+static void turn_weights(const trmi_attention_blocks *a, const trmi_attention_part *p,
+                         const float *weights, float *turned) {
     static const uint16_t zeros[TRMI_TILE_NR_MAX];
     const int width = TRMI_TILE_COLS;
-    for (int64_t r = 0; r < rows; r += 2, turned += a->stride) {
+    for (int64_t r = 0; r < p->rows; r += 2, turned += a->stride) {
         const uint16_t *even = (const uint16_t *)(const void *)(weights + r * a->stride),
                        *odd = even + 2 * a->stride;
-        for (int64_t at = 0; at < columns; at += width) {
+        int64_t room = trmi_attention_row_room(a, p, r + 1);
+        for (int64_t at = 0; at < room; at += width) {
             a->pack->deal(turned + at, width, width, width, even + at,
-                          r + 1 < rows ? odd + at : zeros, trmi_min_i64(width, columns - at));
+                          r + 1 < p->rows ? odd + at : zeros, trmi_min_i64(width, room - at));
         }
     }
 }
 
 /* Contract in attention_blocks.h. Products for dK and dV: their rows are keys, so the tile reads
- * the weights by columns. With pairs, two queries lie in each float, for which the weights are
- * turned. */
-void trmi_attention_apply_transposed(const trmi_attention_blocks *a, const float *weights,
-                                     int64_t columns, const float *packed, int64_t rows, float *to,
+ * the weights by columns, from the first query on that reads one of its keys. With pairs, two
+ * queries lie in each float, for which the weights are turned. */
+void trmi_attention_apply_transposed(const trmi_attention_blocks *a, const trmi_attention_part *p,
+                                     const float *weights, const float *packed, float *to,
                                      float *turned) {
-    int64_t nr = a->isa->nr, mr = a->isa->mr;
+    int64_t nr = a->isa->nr, mr = a->isa->mr, queries = trmi_pieces(p->rows, a->lane);
     if (a->pairs) {
-        turn_weights(a, weights, columns, rows, turned);
+        turn_weights(a, p, weights, turned);
         weights = turned;
     }
-    for (int64_t row = 0; row < columns; row += mr) {
-        trmi_dense_tile t = {.rows = (int)trmi_min_i64(mr, columns - row),
-                             .k = trmi_pieces(rows, a->lane),
-                             .a = weights + row,
+    for (int64_t row = 0; row < p->keys; row += mr) {
+        int64_t first = find_reader(p, row) / a->lane;
+        trmi_dense_tile t = {.rows = (int)trmi_min_i64(mr, p->keys - row),
+                             .k = queries - first,
+                             .a = weights + first * a->stride + row,
                              .a_stride = a->stride,
                              .c_stride = a->s.width,
                              .add = true};
         for (int64_t at = 0; at < a->s.width; at += nr) {
             t.columns = (int)trmi_min_i64(nr, a->s.width - at);
-            t.b = packed + at * a->keys / a->lane;
+            t.b = packed + at * a->keys / a->lane + first * nr;
             t.c = to + row * a->s.width + at;
             a->isa->columns(&t);
         }

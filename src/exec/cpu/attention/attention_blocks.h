@@ -10,7 +10,8 @@
  *                     +----------------+
  *
  * Products are those of dense layers (gemm/dense_isa.h); rows of scores stay in the first-level
- * cache.
+ * cache. Where the causal mask cuts a block, products leave out what no row of a tile reads; sums
+ * keep their bits, because the terms left out are products of zeros.
  *
  * Of bfloat16, where the CPU multiplies pairs of bfloat16 faster, all products are of pairs: p and
  * the gradient of the scores are rounded to bfloat16, in the places of the scores. Sums, maxima and
@@ -78,18 +79,49 @@ int64_t trmi_attention_packed_floats(const trmi_attention_blocks *a);
 void trmi_attention_pack_rows(const trmi_attention_blocks *a, float *to, const float *from,
                               int64_t count);
 
-/* Computes float32 scores [rows], a->stride apart, = rows of D numbers * packed columns, the first
- * `count` of them. */
-void trmi_attention_scores(const trmi_attention_blocks *a, const float *rows, int64_t rows_count,
-                           const float *packed, int64_t count, float *scores);
-/* Computes to [rows, D] += weights [rows], a->stride apart (the first `count` columns) * packed
- * rows. With pairs the weights are bfloat16, and one after an odd last one is 0. */
-void trmi_attention_apply(const trmi_attention_blocks *a, const float *weights, int64_t rows_count,
-                          const float *packed, int64_t count, float *to);
-/* Computes to [columns of weights, D] += weights^T * packed rows; `columns` of the weights, `rows`
- * of both. turned: with pairs, room for the weights of pairs of rows (trmi_attention_turned). */
-void trmi_attention_apply_transposed(const trmi_attention_blocks *a, const float *weights,
-                                     int64_t columns, const float *packed, int64_t rows, float *to,
+/* The scores of some queries and a block of keys: row i reads its first `first_reads` + i keys, at
+ * most `keys` (trmi_attention_row_reads). */
+typedef struct trmi_attention_part {
+    int64_t rows, keys;  /* keys: those that the last row reads */
+    int64_t first_reads; /* negative: later rows are the first that read a key */
+} trmi_attention_part;
+
+/* Returns the part of queries [query, query + rows) and the block of keys from `begin` on. */
+static inline trmi_attention_part trmi_attention_part_of(const trmi_attention_blocks *a,
+                                                         int64_t query, int64_t rows,
+                                                         int64_t begin) {
+    int64_t last = trmi_attention_limit(&a->s, &a->attrs, query + rows - 1) - begin;
+    return (trmi_attention_part){.rows = rows,
+                                 .keys = trmi_max_i64(0, trmi_min_i64(last, a->keys)),
+                                 .first_reads =
+                                     trmi_attention_limit(&a->s, &a->attrs, query) - begin};
+}
+
+/* Returns how many keys row i reads (all, or with a causal mask those up to its own position). */
+static inline int64_t trmi_attention_row_reads(const trmi_attention_part *p, int64_t i) {
+    return trmi_max_i64(0, trmi_min_i64(p->first_reads + i, p->keys));
+}
+
+/* Returns how many weights of row i products may read: those behind the keys that it reads must be
+ * 0. A tile of rows ends with the keys of its last row, a tile of keys with its last key. */
+static inline int64_t trmi_attention_row_room(const trmi_attention_blocks *a,
+                                              const trmi_attention_part *p, int64_t i) {
+    int64_t tile = trmi_attention_row_reads(p, i) + a->isa->mr;
+    return trmi_round_up(trmi_min_i64(tile, p->keys), a->lane);
+}
+
+/* Computes float32 scores [rows], a->stride apart, = rows of D numbers * packed columns. Scores
+ * that no row of a panel reads are not written. */
+void trmi_attention_scores(const trmi_attention_blocks *a, const trmi_attention_part *p,
+                           const float *rows, const float *packed, float *scores);
+/* Computes to [rows, D] += weights [rows], a->stride apart * packed rows. With pairs the weights
+ * are bfloat16. Weights are 0 from the keys that a row reads to its room. */
+void trmi_attention_apply(const trmi_attention_blocks *a, const trmi_attention_part *p,
+                          const float *weights, const float *packed, float *to);
+/* Computes to [keys, D] += weights^T * packed rows, with weights as above. turned: with pairs, room
+ * for the weights of pairs of rows (trmi_attention_turned). */
+void trmi_attention_apply_transposed(const trmi_attention_blocks *a, const trmi_attention_part *p,
+                                     const float *weights, const float *packed, float *to,
                                      float *turned);
 /* Returns the floats of `turned` for `rows` rows of weights; 0 without pairs. */
 static inline int64_t trmi_attention_turned(const trmi_attention_blocks *a, int64_t rows) {
@@ -100,13 +132,5 @@ static inline int64_t trmi_attention_turned(const trmi_attention_blocks *a, int6
  * mask. */
 const float *trmi_attention_hidden(const trmi_attention_blocks *a, const int32_t *mask, int64_t b,
                                    int64_t begin, int64_t count, float *room);
-
-/* Returns how many keys of the block from `begin` on query t reads (all, or with a causal mask
- * those up to its own position). */
-static inline int64_t trmi_attention_reads(const trmi_attention_blocks *a, int64_t t,
-                                           int64_t begin) {
-    int64_t limit = trmi_attention_limit(&a->s, &a->attrs, t) - begin;
-    return limit < 0 ? 0 : limit < a->keys ? limit : a->keys;
-}
 
 #endif

@@ -91,9 +91,8 @@ static void join_block(const task *t, int64_t head, int64_t query, int64_t rows,
                        const float *hidden) {
     const trmi_attention_blocks *a = &t->f->a;
     int64_t h = t->g * a->group + head, row = head * a->s.queries + query;
-    int64_t most = trmi_attention_reads(a, query + rows - 1, begin);
-    most = trmi_min_i64(most, a->s.keys - begin);
-    if (most == 0) {
+    const trmi_attention_part part = trmi_attention_part_of(a, query, rows, begin);
+    if (part.keys == 0) {
         return; /* the causal mask hides all these keys from all these queries */
     }
     trmi_attention_take(a, t->own_q, trmi_attention_address(a, t->q, &a->s.q, t->b, query, h),
@@ -103,19 +102,19 @@ static void join_block(const task *t, int64_t head, int64_t query, int64_t rows,
     trmi_attention_pack_rows(a, t->rows_q, t->own_q, rows);
     trmi_attention_pack_rows(a, t->rows_dy, t->own_dy, rows);
     /* Compute scores = q K^T and dp = dy V^T; then p and ds in their places. */
-    trmi_attention_scores(a, t->own_q, rows, t->columns_k, most, t->scores);
-    trmi_attention_scores(a, t->own_dy, rows, t->columns_v, most, t->dp);
+    trmi_attention_scores(a, &part, t->own_q, t->columns_k, t->scores);
+    trmi_attention_scores(a, &part, t->own_dy, t->columns_v, t->dp);
     const float *lse = t->lse + (t->b * a->s.heads + h) * a->s.queries + query;
     for (int64_t i = 0; i < rows; i++) {
-        int64_t reads = trmi_min_i64(most, trmi_attention_reads(a, query + i, begin));
-        a->kernels->attend_grad(t->scores + i * a->stride, t->dp + i * a->stride, hidden, reads,
-                                trmi_round_up(most, a->lane), trmi_attention_scale(a, true),
+        a->kernels->attend_grad(t->scores + i * a->stride, t->dp + i * a->stride, hidden,
+                                trmi_attention_row_reads(&part, i),
+                                trmi_attention_row_room(a, &part, i), trmi_attention_scale(a, true),
                                 a->pairs, lse[i], t->e[row + i]);
     }
     /* Add dV += p^T dy, dK += ds^T q, dQ += ds K. */
-    trmi_attention_apply_transposed(a, t->scores, most, t->rows_dy, rows, t->own_dv, t->turned);
-    trmi_attention_apply_transposed(a, t->dp, most, t->rows_q, rows, t->own_dk, t->turned);
-    trmi_attention_apply(a, t->dp, rows, t->rows_k, most, t->sums + row * a->s.width);
+    trmi_attention_apply_transposed(a, &part, t->scores, t->rows_dy, t->own_dv, t->turned);
+    trmi_attention_apply_transposed(a, &part, t->dp, t->rows_q, t->own_dk, t->turned);
+    trmi_attention_apply(a, &part, t->dp, t->rows_k, t->sums + row * a->s.width);
 }
 
 /* Computes dK and dV of the block of keys from `begin` on, and adds its part of dQ to `sums`. */
