@@ -10,6 +10,8 @@ called so; a path must be a file, from the root, src/ or include/; a test that a
 and its cases, behind a colon, must begin as they are named; a link of a page must lead to a file, and to a heading in it.
 No text has nobody, everybody or whoever as its subject.
 The tag of a function's errors is `errors`, in sources too.
+"Contract in X.h" above a function of a .c or .h file: that header has a function, or a member of a table, of this name, or of the
+name in parentheses behind it. Any "contracts in X.h" names a header.
 Measured rates stand in docs/reference/figures.md and in the notes only.
 No source or script has a path of one machine.
 """
@@ -29,6 +31,8 @@ LINK = re.compile(r'\]\(([^)\s#:]*)(?:#([^)\s]*))?\)')
 RATE = re.compile(r'\d (?:images|samples|tokens)/s\b')  # a measurement
 OLD_TAG = re.compile(r'(?:^|\*|   ) *error(?:  |$)|[.;)] +error(?: [A-Z]{2}|$)|\bErrors:')  # STYLE.md: `errors`
 IMPERSONAL = re.compile(r'(?<![*"])\b(?:nobody|somebody|everybody|whoever)\b', re.I)  # STYLE.md: the subject is a named thing
+CONTRACT = re.compile(r'/\*(?:(?!\*/).)*?\bContract\s+in\s+(?:\*\s+)?([\w/]+\.h)\b(?:\s+\((\w+)\))?(?:(?!\*/).)*\*/\s*(?:#define\s+)?[^;{}()]*?\b(\w+)\(', re.S)
+CONTRACTS = re.compile(r'\b[Cc]ontracts?\s+in\s+(?:\*\s+)?([\w/]+\.h)\b')
 COMMENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 
 
@@ -76,6 +80,27 @@ def leads(root, page, link, title, texts):
     return os.path.exists(os.path.join(root, target)) and (not title or title in map(anchor, headings))
 
 
+def headers_of(name, header, sources):
+    """The texts of the headers that a comment of file `name` can mean: those of its folder before others."""
+    found = [other for other in sources if ('/' + other).endswith('/' + header)]
+    near = [other for other in found if os.path.dirname(other) == os.path.dirname(name)]
+    return [sources[other] for other in near or found]
+
+
+def wrong_contracts(name, sources):
+    """Comments that send the reader to a header which does not have the function."""
+    source, bad = sources[name], []
+    for found in CONTRACTS.finditer(source):
+        if not headers_of(name, found.group(1), sources):
+            bad.append((found.start(), f'contracts in {found.group(1)}: there is no such header'))
+    for found in CONTRACT.finditer(source):
+        header, given, function = found.groups()
+        word = given or function
+        if not any(re.search(r'\b' + word + r'\b', text) for text in headers_of(name, header, sources)):
+            bad.append((found.start(), f'{header} does not have {word}, whose contract should be there'))
+    return [f'{name}:{source.count(chr(10), 0, at) + 1}: {text}' for at, text in bad]
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
@@ -92,6 +117,8 @@ def main():
     for name in files(root):
         if name.endswith(('.c', '.h', '.sh', '.py')) and re.search(r'(?<![\w$}.])/work/', read(root, name)):
             bad.append(f'{name}: /work/ is a path of one machine')
+    for name in sorted(sources):
+        bad += wrong_contracts(name, sources)
     for name, text in sorted(texts.items()):
         page = name not in sources
         for number, line in enumerate(text.split('\n'), 1):

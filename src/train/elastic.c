@@ -665,7 +665,7 @@ static void set_hooks_due(trmi_run *r, bool due, uint64_t newest) {
     }
 }
 
-/* Contract in elastic.h. Captures this rank's state, then meets the other ranks until an epoch
+/* Contract in rank_changes.h. Captures this rank's state, then meets the other ranks until an epoch
  * begins: a rank that dies meanwhile makes the meeting fail, and it begins again without that
  * rank. Other errors end the training. */
 static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {

@@ -264,7 +264,7 @@ static trm_status raise_limit(trmi_plan_search *d, trm_error *err) {
     return end_limit(d, enough, err);
 }
 
-/* Contract in auto_parallel.h. The search counts what is kept; the program also has workspaces and
+/* Contract in auto_parallel.h (trmi_auto_respect_limit). The search counts what is kept; the program also has workspaces and
  * short-lived values, which differ from plan to plan. The next search has a limit that is lower by
  * what the last program needed beyond the count (d->beyond). If a few such searches find no program
  * that keeps the limit, the next ones halve the interval between the largest d->beyond that was too

@@ -465,7 +465,7 @@ bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t
     return complete;
 }
 
-/* Contract in trireme/ps.h. */
+/* Contract in table.h. */
 trm_status trmi_table_forecast(const trm_table_options *table, int64_t rows, int32_t shards,
                                int64_t *bytes, trm_error *err) {
     trm_table_options checked;
