@@ -171,7 +171,7 @@ static trm_status make_request(trm_ps_server *server, const kept_head *head, con
 /* Lets the push of a record wait again. */
 static trm_status take_record(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
     trm_ps_server *server = context;
-    trmi_request *r;
+    trmi_request *r = NULL;
     kept_head head;
     (void)bytes;
     memcpy(&head, record, sizeof head);
