@@ -114,7 +114,8 @@ TRM_API double trm_learning_rate_at(const trm_learning_rate *rate, uint64_t step
  * ranks, and then calls `value`: the same on all ranks. A mean has the sums {of the values,
  * samples}. */
 typedef struct trm_metric {
-    const char *name;  /* in trm_evaluation, CSV and JSON lines, TensorBoard */
+    /* in trm_evaluation, CSV and JSON lines, TensorBoard; not that of a figure there ("loss") */
+    const char *name;
     int32_t sum_count; /* 1 to TRM_MAX_METRIC_SUMS */
     /* adds the part of the first `samples` rows of logits and batch to sums[sum_count]; further
      * rows are padding */
@@ -290,7 +291,7 @@ typedef trm_status (*trm_prediction_fn)(void *context, const trm_tensor *logits,
 /* Evaluates, and gives each batch's logits to `see` in the order of the data. With many ranks, each
  * receives its own shard.
  *   param    see: receives the batches; context: for `see`
- *            out: NULL = not wanted
+ *            out: NULL = not wanted: then the data needs no fields that the loss alone reads (labels)
  *   errors   those of trm_model_evaluate, and the error that `see` returned */
 TRM_API TRM_MUST_USE trm_status trm_model_predict(trm_model *model, trm_dataset *data,
                                                   trm_prediction_fn see, void *context,

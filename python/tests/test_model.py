@@ -100,8 +100,6 @@ def test_wrong_kinds_of_arguments_are_named():
         with pytest.raises(ZeroDivisionError):
             call()
     assert model.global_step == 10  # it ended with its first evaluation
-    with pytest.raises(TypeError, match='of different names'):
-        trireme.Model(mlp, small(), metrics=[broken, broken])
     for network, words in ((lambda image: image['left'], 'integer'), (lambda image: ops.relu(image).sum('x'), 'integer')):
         with pytest.raises(TypeError, match=words):
             trireme.Model(network, small())
@@ -155,6 +153,12 @@ def test_exceptions_belong_to_the_call_that_runs():
             model.train(until_epoch=9, callbacks=[trireme.Lambda(**hooks), trireme.EvaluateEvery(test)])
         assert model.global_step % 10 == 0, model.global_step  # it ended with the evaluation that failed
     assert model.global_step == 20
+
+
+@pytest.mark.parametrize('names', [['loss'], ['top1'], ['m', 'm']])
+def test_metrics_have_names_of_their_own(names):
+    with pytest.raises(trireme.Error, match=f"metric '{names[0]}': evaluations have a figure of this name already, which it would hide; give"):
+        trireme.Model(mlp, small(), metrics=[trireme.Metric(name, lambda logits, batch: (1, 2)) for name in names])
 
 
 def test_evaluate_predict_and_metrics():
@@ -224,6 +228,10 @@ def test_fields_are_found_by_name():
     assert np.array_equal(one.state_dict()['w'], two.state_dict()['w'])
     found = [{k: v for k, v in one.evaluate(of(names)).items() if k != 'seconds'} for names in (('label', 'a', 'b'), ('b', 'a', 'label'))]
     assert found[0] == found[1] and np.array_equal(one.predict(of(('b', 'label', 'a'))), one.predict(of(('a', 'b', 'label'))))
+    assert np.array_equal(one.predict(of(('b', 'a'))), one.predict(of(('a', 'b', 'label'))))  # without labels
+    assert np.array_equal(made().predict(of(('a', 'b'))), made().predict(of(('a', 'b', 'label'))))
+    with pytest.raises(trireme.Error, match="no field 'label', which the network or its loss reads"):
+        one.evaluate(of(('a', 'b')))
     for call in (one.evaluate, one.predict, lambda data: one.train(data, until_epoch=2)):
         with pytest.raises(trireme.Error, match="no field 'b', which the network or its loss reads .found 2 fields, the first is 'label'.; add it"):
             call(of(('label', 'a')))

@@ -1438,7 +1438,7 @@ class trm_learning_rate(Structure):
 
 
 class trm_metric(Structure):
-    """name: in trm_evaluation, CSV and JSON lines, TensorBoard
+    """name: in trm_evaluation, CSV and JSON lines, TensorBoard; not that of a figure there ("loss")
     sum_count: 1 to TRM_MAX_METRIC_SUMS
     add: adds the part of the first `samples` rows of logits and batch to sums[sum_count]; further rows are padding
     value: computes the value; NULL = sums[0] / sums[1], or sums[0] if there is one sum
@@ -5610,7 +5610,7 @@ FUNCTIONS = {
         """Evaluates, and gives each batch's logits to `see` in the order of the data. With many ranks, each
         receives its own shard.
           param    see: receives the batches; context: for `see`
-                   out: NULL = not wanted
+                   out: NULL = not wanted: then the data needs no fields that the loss alone reads (labels)
           errors   those of trm_model_evaluate, and the error that `see` returned
         """),
     'trm_model_evaluate_steps': (c_int, (c_void_p, c_void_p, c_int64, POINTER(trm_evaluation), POINTER(trm_error),),

@@ -86,8 +86,8 @@ class Model(Owner):
         self.options_into(made, network, loss, dict(more, optimizer=optimizer_options(optimizer),
                                                     learning_rate=rate_options(learning_rate)))
         made.data = self.data.handle
-        if len(metrics) > len(made.metrics) or len({getattr(m, 'name', None) for m in metrics}) < len(metrics) or not all(hasattr(m, 'c_metric') for m in metrics):
-            raise TypeError(f'Model: metrics: at most {len(made.metrics)} Metric objects of different names expected, found {metrics!r}')
+        if len(metrics) > len(made.metrics) or not all(hasattr(m, 'c_metric') for m in metrics):
+            raise TypeError(f'Model: metrics: at most {len(made.metrics)} Metric objects expected, found {metrics!r}')
         for i, m in enumerate(metrics):
             made.metrics[i] = m.c_metric(self.keep, self)
         parallel = Context(context) if context is not None and not isinstance(context, Context) else context
@@ -201,7 +201,7 @@ class Model(Owner):
         return evaluation_dict(out)
 
     def predict(self, data, see=None):
-        """The logits of all samples, in the order of the data, which has all fields that the network and the loss read. see(logits, batch):
+        """The logits of all samples, in the order of the data, which has the fields that the network reads. see(logits, batch):
         called for each batch in place of that. Its arrays hold during the call; copy what you keep."""
         parts = []
         data = as_dataset(data, drop_remainder=False)

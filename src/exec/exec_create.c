@@ -324,6 +324,11 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
                             trm_exec **out, trm_error *err) {
     double begin = trmi_os_now();
     trm_exec *exec;
+    if (options->threads < 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%d threads: 0 (as many as a step needs) or a number of them expected",
+                         options->threads);
+    }
     TRMI_TRY(TRMI_NEW(err, exec, 1, "for an executor"));
     exec->file_bytes = trmi_os_file_bytes();
     /* Copy the options that later calls read. */

@@ -73,15 +73,45 @@ static trm_status take_fields(trm_dataset *data, trm_inputs *inputs, trm_error *
     return TRM_OK;
 }
 
+/* Adds the fields that the training program reads and this dataset lacks, with this dataset's batch:
+ * data to predict may have no labels. */
+static void add_missing_fields(const trmi_compiled *train, trm_inputs *inputs) {
+    const int32_t own = inputs->count;
+    for (int32_t i = 0; i < train->fields; i++) {
+        int32_t at = 0;
+        while (at < own && strcmp(inputs->fields[at].name, train->names[i]) != 0) {
+            at++;
+        }
+        const trm_tensor *target = &train->target[i];
+        if (at == own && target->data != NULL && target->shape.rank > 0 &&
+            inputs->count < TRM_MAX_BATCH_FIELDS) {
+            trm_batch_field *field = &inputs->fields[inputs->count++];
+            *field = (trm_batch_field){.name = train->names[i],
+                                       .tensor = {.dtype = target->dtype, .shape = target->shape}};
+            field->tensor.shape.dim[0] = inputs->fields[0].tensor.shape.dim[0];
+        }
+    }
+}
+
 /* Builds network and loss into out->graph, through the functions of the options (default loss:
- * softmax cross-entropy).
+ * softmax cross-entropy). The loss of an evaluation may read fields that the dataset lacks.
  *   errors  INVALID: an error of the builders, or a loss that is not a scalar */
 static trm_status build_graph(trm_model *model, trm_inputs *inputs, trmi_compiled *out,
                               trm_error *err) {
     const trm_model_options *o = &model->options;
     out->logits = o->network(out->graph, inputs, o->network_context);
+    bool read[TRM_MAX_BATCH_FIELDS];
+    for (int32_t i = 0; i < TRM_MAX_BATCH_FIELDS; i++) {
+        read[i] = inputs->nodes[i].id != 0;
+    }
+    if (!trm_graph_is_training(out->graph)) {
+        add_missing_fields(&model->train, inputs);
+    }
     trm_loss loss = o->loss != NULL ? o->loss : trm_loss_softmax;
     out->loss = loss(out->graph, out->logits, inputs, o->loss_context);
+    for (int32_t i = 0; i < TRM_MAX_BATCH_FIELDS; i++) {
+        out->only_loss[i] = !read[i] && inputs->nodes[i].id != 0;
+    }
     TRMI_TRY(trm_graph_check(out->graph, err));
     trm_shape shape = trm_node_shape(out->graph, out->loss);
     if (trm_shape_count(&shape) != 1 || out->loss.id == 0) {

@@ -27,6 +27,7 @@
 typedef struct watcher {
     trm_prediction_fn fn;
     void *context;
+    bool no_figures; /* the loss and its fields are not read */
 } watcher;
 
 /* Sums over the batches of this rank. */
@@ -167,12 +168,10 @@ static trm_status add_own(const trm_model *model, const trm_tensor *logits, cons
     return TRM_OK;
 }
 
-/* Runs one batch forward and adds loss, counts, AUC bins and the user's metrics to `s`. */
-static trm_status one_batch(trm_model *model, const trm_batch *batch, const watcher *watch, sums *s,
-                            trm_error *err) {
-    trmi_compiled *c = &model->evaluate;
-    TRMI_TRY(trmi_feed(c, batch, err));
-    TRMI_TRY(trm_exec_forward(c->exec, err));
+/* Adds loss, counts, AUC bins and the user's metrics of one batch to `s`. */
+static trm_status add_figures(trm_model *model, const trm_batch *batch, const trm_tensor *logits,
+                              sums *s, trm_error *err) {
+    const trmi_compiled *c = &model->evaluate;
     /* The loss of the program is a mean: it counts by samples or, in language models, by
      * targets. */
     int64_t weight = batch->samples;
@@ -182,12 +181,7 @@ static trm_status one_batch(trm_model *model, const trm_batch *batch, const watc
     /* a batch without anything that counts has no mean loss */
     s->loss += weight > 0 ? (double)trm_exec_loss(c->exec) * (double)weight : 0;
     s->samples += batch->samples;
-    trm_tensor logits;
-    TRMI_TRY(trm_exec_output(c->exec, 0, &logits, err));
-    if (watch->fn != NULL) {
-        TRMI_TRY(watch->fn(watch->context, &logits, batch->samples, batch, err));
-    }
-    TRMI_TRY(add_own(model, &logits, batch, s, err));
+    TRMI_TRY(add_own(model, logits, batch, s, err));
     if (!is_classification(c) && !is_binary(c)) {
         return TRM_OK;
     }
@@ -195,11 +189,25 @@ static trm_status one_batch(trm_model *model, const trm_batch *batch, const watc
     const trm_tensor *labels;
     TRMI_TRY(trmi_find_field(c, batch, c->label, &labels, err));
     if (is_binary(c)) {
-        trm_auc_add(model->auc, logits.data, labels->data, batch->samples);
+        trm_auc_add(model->auc, logits->data, labels->data, batch->samples);
     } else {
-        trm_top_k_add(&s->top, logits.data, labels->data, batch->samples, logits.shape.dim[1]);
+        trm_top_k_add(&s->top, logits->data, labels->data, batch->samples, logits->shape.dim[1]);
     }
     return TRM_OK;
+}
+
+/* Runs one batch forward, gives its logits to the user's function and adds its figures to `s`. */
+static trm_status one_batch(trm_model *model, const trm_batch *batch, const watcher *watch, sums *s,
+                            trm_error *err) {
+    const trmi_compiled *c = &model->evaluate;
+    trm_tensor logits;
+    TRMI_TRY(trmi_feed(c, batch, !watch->no_figures, err));
+    TRMI_TRY(trm_exec_forward(c->exec, err));
+    TRMI_TRY(trm_exec_output(c->exec, 0, &logits, err));
+    if (watch->fn != NULL) {
+        TRMI_TRY(watch->fn(watch->context, &logits, batch->samples, batch, err));
+    }
+    return watch->no_figures ? TRM_OK : add_figures(model, batch, &logits, s, err);
 }
 
 /* Replaces the sums by those over all ranks, on every rank. Collective. */
@@ -312,5 +320,6 @@ trm_status trm_model_evaluate_steps(trm_model *model, trm_dataset *data, int64_t
 trm_status trm_model_predict(trm_model *model, trm_dataset *data, trm_prediction_fn see,
                              void *context, trm_evaluation *out, trm_error *err) {
     TRMI_NEED(err, model, data, (const void *)(uintptr_t)see);
-    return evaluate_batches(model, data, INT64_MAX, &(watcher){see, context}, out, err);
+    return evaluate_batches(model, data, INT64_MAX, &(watcher){see, context, out == NULL}, out,
+                            err);
 }

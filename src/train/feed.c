@@ -48,35 +48,47 @@ trm_status trmi_find_field(const trmi_compiled *compiled, const trm_batch *batch
     return TRM_OK;
 }
 
-/* Contract in model.h. Fields that the network does not read have no target and are skipped.
- * With blocks of samples a batch fills its input. */
-trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_error *err) {
+trm_status trmi_fit_field(const trmi_compiled *compiled, const trm_batch *batch, int32_t field,
+                          const trm_tensor **out, trm_error *err) {
+    const trm_tensor *from, *to = &compiled->target[field];
+    TRMI_TRY(trmi_find_field(compiled, batch, field, &from, err));
+    int64_t bytes = trm_tensor_bytes(from), room = trm_tensor_bytes(to);
+    /* A batch may have fewer samples than the input has room for, except in blocks of samples. */
+    if (from->dtype != to->dtype || (compiled->blocks > 0 ? bytes != room : bytes > room)) {
+        char a[96], b[96];
+        return TRMI_FAIL(err, TRM_INVALID, "field '%s' is %s %s, the model was compiled for %s %s",
+                         compiled->names[field], trm_dtype_name(from->dtype),
+                         trm_shape_format(&from->shape, a, sizeof a), trm_dtype_name(to->dtype),
+                         trm_shape_format(&to->shape, b, sizeof b));
+    }
+    *out = from;
+    return TRM_OK;
+}
+
+void trmi_copy_field(const trm_tensor *from, void *to, const trm_tensor *room) {
+    int64_t bytes = trm_tensor_bytes(from);
+    memcpy(to, from->data, (size_t)bytes);
+    memset((char *)to + bytes, 0, (size_t)(trm_tensor_bytes(room) - bytes));
+}
+
+/* Contract in model.h. Fields that the network does not read have no target and are skipped. */
+trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, bool loss,
+                     trm_error *err) {
     for (int32_t i = 0; i < compiled->fields; i++) {
-        const trm_tensor *to = &compiled->target[i];
+        const trm_tensor *from, *to = &compiled->target[i];
         if (to->data == NULL) {
             continue;
         }
-        const trm_tensor *from;
-        TRMI_TRY(trmi_find_field(compiled, batch, i, &from, err));
-        int64_t bytes = trm_tensor_bytes(from), room = trm_tensor_bytes(to);
-        /* A batch may have fewer samples than the input has room for, except in blocks of
-         * samples. */
-        bool whole = bytes == room, fits = compiled->blocks > 0 ? whole : bytes <= room;
-        if (from->dtype != to->dtype || !fits) {
-            char a[96], b[96];
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "field '%s' is %s %s, the model was compiled for %s %s",
-                             compiled->names[i], trm_dtype_name(from->dtype),
-                             trm_shape_format(&from->shape, a, sizeof a), trm_dtype_name(to->dtype),
-                             trm_shape_format(&to->shape, b, sizeof b));
+        if (!loss && compiled->only_loss[i]) {
+            memset(to->data, 0, (size_t)trm_tensor_bytes(to)); /* a label that every loss takes */
+            continue;
         }
+        TRMI_TRY(trmi_fit_field(compiled, batch, i, &from, err));
         /* A way of training may take a field that fills its input, without this copy. */
+        bool whole = trm_tensor_bytes(from) == trm_tensor_bytes(to);
         if (!trmi_distribution_feed(compiled->exec, compiled->inputs[i], to,
                                     whole ? from->data : NULL)) {
-            memcpy(to->data, from->data, (size_t)bytes);
-            /* Zero the room after a shorter field: its bytes must not depend on earlier
-             * batches, or a resumed run would compute other bits. */
-            memset((char *)to->data + bytes, 0, (size_t)(room - bytes));
+            trmi_copy_field(from, to->data, to);
         }
     }
     return TRM_OK;

@@ -58,7 +58,25 @@ static trm_status check_description(const char *text, trm_error *err) {
                            "a model's description: a JSON object expected, found '%.60s'", text);
 }
 
-/* Checks the user's metrics: each has a name and 1 to TRM_MAX_METRIC_SUMS sums. */
+/* Returns whether evaluations, events or CSV files have a figure of their own of this name, or one
+ * of the first `count` metrics is called so. */
+static bool is_taken(const char *name, const trm_metric *metrics, int32_t count) {
+    static const char *const figures[] = {
+        "epoch",      "step",    "global_step", "learning_rate", "images_per_second",
+        "loss",       "samples", "tokens",      "seconds",       "top1",
+        "top5",       "auc",     "calibration", "logloss",       "bits_per_byte",
+        "perplexity", "accuracy"};
+    bool taken = false;
+    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++) {
+        taken |= strcmp(name, figures[i]) == 0;
+    }
+    for (int32_t i = 0; i < count; i++) {
+        taken |= strcmp(name, metrics[i].name) == 0;
+    }
+    return taken;
+}
+
+/* Checks the user's metrics: each has a name of its own and 1 to TRM_MAX_METRIC_SUMS sums. */
 static trm_status check_metrics(const trm_model_options *o, trm_error *err) {
     for (int32_t i = 0; i < TRM_MAX_METRICS && o->metrics[i].add != NULL; i++) {
         const trm_metric *m = &o->metrics[i];
@@ -67,6 +85,13 @@ static trm_status check_metrics(const trm_model_options *o, trm_error *err) {
                              "metric %d (%s): %d sums; a name and 1 to %d expected", (int)i,
                              m->name != NULL ? m->name : "without a name", (int)m->sum_count,
                              TRM_MAX_METRIC_SUMS);
+        }
+        if (is_taken(m->name, o->metrics, i)) {
+            return TRMI_FAIL(
+                err, TRM_INVALID,
+                "metric '%s': evaluations have a figure of this name already, which it "
+                "would hide; give it another name",
+                m->name);
         }
     }
     return TRM_OK;
@@ -81,13 +106,12 @@ static trm_status check_options(const trm_model_options *o, trm_error *err) {
     if (o->data == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "a model needs a dataset, for the shapes of its inputs");
     }
-    if ((unsigned)o->exec.precision > TRM_PRECISION_ORIGIN || o->exec.accumulate < 0 ||
-        o->exec.threads < 0) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "precision %d, %d batches a step, %d threads: of precisions there are 0 "
-                         "to %d, the others begin at 0",
-                         (int)o->exec.precision, (int)o->exec.accumulate, o->exec.threads,
-                         TRM_PRECISION_ORIGIN);
+    if ((unsigned)o->exec.precision > TRM_PRECISION_ORIGIN || o->exec.accumulate < 0) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "precision %d, %d batches a step: of precisions there are 0 to %d, batches "
+            "begin at 0",
+            (int)o->exec.precision, (int)o->exec.accumulate, TRM_PRECISION_ORIGIN);
     }
     const trm_exec_options *e = &o->exec;
     if (e->loss.id != 0 || e->outputs_count != 0 || e->parameters_of != NULL ||

@@ -38,6 +38,7 @@ typedef struct trmi_compiled {
     int32_t fields;
     const char *names[TRM_MAX_BATCH_FIELDS]; /* names of the fields; in the model's arena */
     int32_t inputs[TRM_MAX_BATCH_FIELDS];    /* index of the program's input that takes the field */
+    bool only_loss[TRM_MAX_BATCH_FIELDS];    /* the loss reads the field, the network does not */
     int32_t blocks; /* of samples in a batch (strict determinism); 0: none */
     trm_tensor target[TRM_MAX_BATCH_FIELDS]; /* data NULL: the network does not use the field */
     /* training on several ranks: whose steps take long; made with the first step */
@@ -110,10 +111,21 @@ trmi_compiled *trmi_model_owner(trm_model *model);
  *   errors  INVALID: the batch has no field of this name */
 trm_status trmi_find_field(const trmi_compiled *compiled, const trm_batch *batch, int32_t field,
                            const trm_tensor **out, trm_error *err);
+/* As trmi_find_field, for a field that goes into the program's input. Fewer samples fit, except in
+ * blocks of samples.
+ *   errors  INVALID: no such field, or one of another dtype or larger */
+trm_status trmi_fit_field(const trmi_compiled *compiled, const trm_batch *batch, int32_t field,
+                          const trm_tensor **out, trm_error *err);
+/* Copies a field to memory that has room for the input `room`, and zeroes what a shorter field
+ * leaves: these bytes must not depend on earlier batches, or a resumed run would compute other
+ * bits. */
+void trmi_copy_field(const trm_tensor *from, void *to, const trm_tensor *room);
 /* Copies the batch's fields into the inputs of the program; fields that the network does not use
- * are skipped.
+ * are skipped. Without `loss` the value of the loss has no meaning, and the batch need not have the
+ * fields that the loss alone reads.
  *   errors  INVALID: a field has another dtype or shape than the compiled one */
-trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_error *err);
+trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, bool loss,
+                     trm_error *err);
 /* Returns the next batch of `data` in *out (borrowed until the next call), and begins the next
  * epoch at the end of one.
  *   errors  INVALID: the dataset has no batches; those of trm_dataset_next */

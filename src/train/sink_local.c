@@ -32,7 +32,7 @@ static trm_status begin_batch(trmi_run *r, trm_error *err) {
     const trm_batch *batch;
     TRMI_TRY(trmi_run_read(r, &batch, err));
     TRMI_TRY(trmi_run_use(r, batch->epoch, batch->index, batch->samples, err));
-    return trmi_feed(&r->model->train, batch, err);
+    return trmi_feed(&r->model->train, batch, true, err);
 }
 
 static trm_status update_parameters(trmi_run *r, trm_error *err) {

@@ -134,6 +134,51 @@ static void it_learns_and_evaluates(void **state) {
     end_job(&j);
 }
 
+/* Predictions do not depend on the labels, and need none. */
+enum { IMAGES = 8, PIXELS = 3 * 32 * 32 };
+static trm_status keep_logits(void *context, const trm_tensor *logits, int64_t samples,
+                              const trm_batch *batch, trm_error *err) {
+    assert_int_equal(samples, IMAGES);
+    memcpy(context, logits->data, (size_t)trm_tensor_bytes(logits));
+    return TRM_OK;
+}
+static void predictions_need_no_labels(void **state) {
+    static float images[IMAGES * PIXELS];
+    const int32_t labels[IMAGES] = {0, 9, 1, 8, 2, 7, 3, 6};
+    const trm_batch_field fields[] = {
+        {"image", {images, TRM_FLOAT32, trm_shape_of(IMAGES, 3, 32, 32)}},
+        {"label", {(void *)(uintptr_t)labels, TRM_INT32, trm_shape_of(IMAGES)}}};
+    trm_error err;
+    for (int i = 0; i < IMAGES * PIXELS; i++) {
+        images[i] = (float)(i % 97) / 97 - 0.5f;
+    }
+    for (int first = 0; first < 2; first++) { /* the fields of which the program is made */
+        job j = begin_job();
+        float logits[2][IMAGES * 10];
+        trm_evaluation figures;
+        for (int i = 0; i < 2; i++) {
+            int count = first == 0 ? 1 + i : 2 - i;
+            trm_dataset *data;
+            CHECK_OK(trm_dataset_arrays(fields, count, 0, &data, &err), err);
+            CHECK_OK(trm_dataset_batch(data, IMAGES, true, &err), err);
+            CHECK_OK(trm_model_predict(j.model, data, keep_logits, logits[i], NULL, &err), err);
+            if (count == 1) { /* figures do need them */
+                CHECK_FAILS(
+                    trm_model_predict(j.model, data, keep_logits, logits[i], &figures, &err),
+                    TRM_INVALID, err, "no field 'label'");
+                CHECK_FAILS(trm_model_evaluate(j.model, data, &figures, &err), TRM_INVALID, err,
+                            "no field 'label'");
+            } else {
+                CHECK_OK(trm_model_evaluate(j.model, data, &figures, &err), err);
+                assert_true(figures.has_top && figures.loss > 0);
+            }
+            trm_dataset_destroy(data);
+        }
+        assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+        end_job(&j);
+    }
+}
+
 /* 70 samples in batches of 32, 7 and 1: the padding of the last batch must not count. */
 static void padding_does_not_count(void **state) {
     trm_error err;
@@ -427,6 +472,10 @@ static void callbacks_are_served_without_an_error_record(void **state) {
     end_job(&j);
 }
 
+static trm_status add_none(void *context, const trm_tensor *logits, int64_t samples,
+                           const trm_batch *batch, double *sums, trm_error *err) {
+    return TRM_OK;
+}
 static void wrong_use_is_refused(void **state) {
     trm_error err;
     trm_model *model;
@@ -446,6 +495,15 @@ static void wrong_use_is_refused(void **state) {
     o = j.options;
     o.exec.accumulate = -1;
     CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "-1 batches a step");
+    o = j.options;
+    o.exec.threads = -1;
+    CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "-1 threads");
+    for (int i = 0; i < 2; i++) {
+        o = j.options;
+        o.metrics[0] = o.metrics[1] =
+            (trm_metric){i == 0 ? "loss" : "own", 1, add_none, NULL, NULL};
+        CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "already");
+    }
     o = j.options;
     o.description = "[1]"; /* or the first checkpoint would fail */
     CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "a JSON object expected");
@@ -753,6 +811,7 @@ static void weights_load_into_an_evaluation_model(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_learns_and_evaluates),
+        cmocka_unit_test(predictions_need_no_labels),
         cmocka_unit_test(padding_does_not_count),
         cmocka_unit_test(accumulation_is_a_larger_batch),
         cmocka_unit_test(sink_mode_gives_the_same_bits),

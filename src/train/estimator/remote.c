@@ -499,20 +499,14 @@ trmi_remote_table trmi_remote_table_at(const trmi_remote *r, int32_t index) {
  * batch that is being computed. */
 static trm_status copy_fields(trmi_remote *r, stage *s, const trm_batch *batch, trm_error *err) {
     for (int32_t f = 0; f < r->compiled->fields; f++) {
-        const trm_tensor *from, *to = &r->compiled->target[f];
+        const trm_tensor *from;
         if (s->fields[f] == NULL) {
             continue;
         }
-        TRMI_TRY(trmi_find_field(r->compiled, batch, f, &from, err));
-        int64_t bytes = trm_tensor_bytes(from);
-        if (from->dtype != to->dtype || bytes > trm_tensor_bytes(to)) {
-            return TRMI_FAIL(
-                err, TRM_INVALID, "field '%s' has %lld bytes, the model was compiled for %lld",
-                r->compiled->names[f], (long long)bytes, (long long)trm_tensor_bytes(to));
-        }
-        memcpy(s->fields[f], from->data, (size_t)bytes);
+        TRMI_TRY(trmi_fit_field(r->compiled, batch, f, &from, err));
+        trmi_copy_field(from, s->fields[f], &r->compiled->target[f]);
         if (r->ids_target[f].data != NULL) {
-            memcpy(r->ids_target[f].data, from->data, (size_t)bytes);
+            trmi_copy_field(from, r->ids_target[f].data, &r->ids_target[f]);
         }
     }
     return TRM_OK;

@@ -543,6 +543,114 @@ static void each_sample_is_used_once_an_epoch(void **state) {
     each_sample_once(TRM_PS_SYNC, 0);
 }
 
+/* ---- other datasets -------------------------------------------------------------------------- */
+
+/* Samples in arrays, and a dataset of some of their fields: "kdl" are keys, dense values, label. */
+typedef struct sample_arrays {
+    int32_t keys[ROWS * FIELDS];
+    float dense[ROWS * DENSE], label[ROWS];
+} sample_arrays;
+
+static trm_dataset *open_fields(sample_arrays *from, const char *letters, int64_t batch) {
+    trm_batch_field fields[3];
+    trm_dataset *data;
+    trm_error err;
+    int32_t count = 0;
+    for (; letters[count] != '\0'; count++) {
+        switch (letters[count]) {
+        case 'k':
+            fields[count] =
+                (trm_batch_field){"keys", {from->keys, TRM_INT32, trm_shape_of(ROWS, FIELDS)}};
+            break;
+        case 'd':
+            fields[count] =
+                (trm_batch_field){"dense", {from->dense, TRM_FLOAT32, trm_shape_of(ROWS, DENSE)}};
+            break;
+        default:
+            fields[count] =
+                (trm_batch_field){"label", {from->label, TRM_FLOAT32, trm_shape_of(ROWS)}};
+        }
+    }
+    CHECK_OK(trm_dataset_arrays(fields, count, 0, &data, &err), err);
+    CHECK_OK(trm_dataset_batch(data, batch, true, &err), err);
+    return data;
+}
+
+/* Trains a step of each dataset on one model, which is made with the first one; on servers unless
+ * client is NULL. The last dataset lacks a field. */
+enum { OTHERS = 5 };
+static void train_on_others(sample_arrays *from, trm_ps_client *client, worker *w) {
+    /* the third one has half the samples: the rest of its input is zero on both sides */
+    static const struct {
+        const char *letters;
+        int64_t batch;
+    } others[OTHERS] = {
+        {"kdl", BATCH}, {"dlk", BATCH}, {"lkd", BATCH / 2}, {"ldk", BATCH / 2}, {"kdl", BATCH}};
+    const setting s = {.optimizer = {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1},
+                       .backend = "ref"};
+    trm_error err;
+    trm_model *model = NULL;
+    for (int i = 0; i < OTHERS; i++) {
+        trm_dataset *data = open_fields(from, others[i].letters, others[i].batch);
+        if (model == NULL) {
+            trm_model_options o = options_of(&s, data);
+            o.ps = (trm_ps_training){.client = client, .prefetch = TRM_OFF};
+            CHECK_OK(trm_model_create(&o, &model, &err), err);
+        }
+        const trm_train_options o = {.data = data,
+                                     .until_step = i + 1,
+                                     .callbacks = {{.on_step_end = note_loss, .context = w}}};
+        CHECK_OK(trm_model_train(model, &o, &err), err);
+        trm_dataset_destroy(data);
+    }
+    trm_dataset *less = open_fields(from, "lk", BATCH);
+    const trm_train_options o = {.data = less, .until_step = OTHERS + 1};
+    CHECK_FAILS(trm_model_train(model, &o, &err), TRM_INVALID, err,
+                "no field 'dense', which the network or its loss reads (found 2 fields");
+    trm_dataset_destroy(less);
+    trm_model_destroy(model);
+}
+
+/* A model finds the fields of each dataset by their names, with servers as with one device, and a
+ * smaller batch does not keep what an earlier one has left. */
+static void fields_are_found_by_name(void **state) {
+    sample_arrays *from = calloc(1, sizeof *from);
+    worker *alone = calloc(1, sizeof *alone), *served = calloc(1, sizeof *served);
+    trm_ps_server *server;
+    trm_ps_client *client;
+    trm_error err;
+    for (int i = 0; i < ROWS * FIELDS; i++) {
+        from->keys[i] = i * 7 % VOCABULARY;
+    }
+    for (int i = 0; i < ROWS * DENSE; i++) {
+        from->dense[i] = (float)(i * 13 % 31) / 31;
+    }
+    for (int i = 0; i < ROWS; i++) {
+        from->label[i] = (float)(i % 3 == 0);
+    }
+    CHECK_OK(
+        trm_ps_server_start(
+            &(trm_ps_server_options){.mode = TRM_PS_SYNC, .workers = 1, .memory_bytes = 1 << 24},
+            &server, &err),
+        err);
+    CHECK_OK(trm_ps_client_create(
+                 &(trm_ps_client_options){.local = &server, .servers = 1, .timeout_seconds = 30},
+                 &client, &err),
+             err);
+    train_on_others(from, NULL, alone);
+    train_on_others(from, client, served);
+    assert_int_equal(alone->count, OTHERS);
+    assert_int_equal(served->count, OTHERS);
+    for (int i = 0; i < OTHERS; i++) {
+        CHECK_CLOSE((double)served->losses[i], (double)alone->losses[i], 1e-6);
+    }
+    trm_ps_client_destroy(client);
+    trm_ps_server_stop(server);
+    free(from);
+    free(alone);
+    free(served);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static void impossible_optimizers_are_refused(void **state) {
@@ -582,6 +690,7 @@ int main(void) {
         cmocka_unit_test(strict_has_the_bits_of_one_device),
         cmocka_unit_test(asynchronous_workers_share_the_step),
         cmocka_unit_test(each_sample_is_used_once_an_epoch),
+        cmocka_unit_test(fields_are_found_by_name),
         cmocka_unit_test(impossible_optimizers_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
