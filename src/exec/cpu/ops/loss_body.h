@@ -44,20 +44,30 @@ static void fold_rows(float *into, const void *x, int64_t count, bool half,
 }
 
 /* Adds row after row to `into`, eight of them in one pass over it. */
-static void sum_rows(float *into, const float *x, int64_t stride, int64_t rows, int64_t count) {
-    int64_t row = 0;
-    for (; row + 8 <= rows; row += 8, x += 8 * stride) {
+TRMI_INLINE void sum_rows_loop(float *into, const void *x, int64_t stride, int64_t rows,
+                               int64_t count, int half) {
+    const char *from = x;
+    int64_t row = 0, step = stride * (half ? 2 : 4);
+    for (; row + 8 <= rows; row += 8, from += 8 * step) {
         EACH_LANES(count) {
             int n = LANES_LEFT(count);
             vf a = vf_lanes(into, i, 0, n);
             for (int r = 0; r < 8; r++) {
-                a = vf_add(a, vf_lanes(x + r * stride, i, 0, n));
+                a = vf_add(a, vf_lanes(from + r * step, i, half, n));
             }
             vf_put_lanes(into, i, 0, n, a);
         }
     }
-    for (; row < rows; row++, x += stride) {
-        fold_rows_loop(into, x, count, 0, 1);
+    for (; row < rows; row++, from += step) {
+        fold_rows_loop(into, from, count, half, 1);
+    }
+}
+static void sum_rows(float *into, const void *x, int64_t stride, int64_t rows, int64_t count,
+                     bool half) {
+    if (half) {
+        sum_rows_loop(into, x, stride, rows, count, 1);
+    } else {
+        sum_rows_loop(into, x, stride, rows, count, 0);
     }
 }
 

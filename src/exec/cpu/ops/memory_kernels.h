@@ -120,7 +120,8 @@ typedef struct trmi_memory_kernels {
                       trmi_row_reduction what);
     /* Adds `rows` rows, `stride` apart, to `into`, with the same bits as `rows` calls of
      * fold_rows. */
-    void (*sum_rows)(float *into, const float *x, int64_t stride, int64_t rows, int64_t count);
+    void (*sum_rows)(float *into, const void *x, int64_t stride, int64_t rows, int64_t count,
+                     bool half);
     float (*fold_run)(const void *x, int64_t count, bool half, trmi_row_reduction what);
 
     /* One row of `classes`. */

@@ -126,11 +126,10 @@ static void fold_block(const reduce_state *s, const char *x, int64_t kept, int64
         into[i] = (float)folded;
     }
     /* The common case, sums of the columns of a matrix, has a kernel for all rows of the block. */
-    if (s->inner_kept && !s->half_x && s->what == TRMI_REDUCE_SUM_OF && s->nest.rank == 2 &&
-        s->kept == 1) {
+    if (s->inner_kept && s->what == TRMI_REDUCE_SUM_OF && s->nest.rank == 2 && s->kept == 1) {
         int64_t begin = block * s->block_rows, stride = s->nest.stride[0][0];
-        s->kernels->sum_rows(into, (const float *)(const void *)x + begin * stride + c, stride,
-                             end - begin, n);
+        s->kernels->sum_rows(into, x + (begin * stride + c) * bytes, stride, end - begin, n,
+                             s->half_x);
         return;
     }
     /* Otherwise go row by row. If the inner dimension is kept, a row is a vector of results; if

@@ -65,7 +65,7 @@ static void add_parts(const rows_state *s, const float *sums, int vector, float 
     for (int64_t at = 0; at < s->width; at += COLUMNS) {
         int64_t n = trmi_min_i64(COLUMNS, s->width - at);
         memset(to + at, 0, (size_t)n * sizeof *to);
-        s->kernels->sum_rows(to + at, sums + vector * s->width + at, stride, s->parts, n);
+        s->kernels->sum_rows(to + at, sums + vector * s->width + at, stride, s->parts, n, false);
     }
 }
 
