@@ -108,11 +108,12 @@ static bool make_blocks(trmi_conv_geometry *g, int64_t depth, bool join) {
         return false;
     }
     /* Channels are divided into parts of nearly equal length, in pairs because a product of
-     * bfloat16 takes two at a time. */
+     * bfloat16 takes two at a time; blocks of pairs in whole vectors, which packing turns whole. */
+    int64_t vectors = depth > TRMI_TILE_K ? 2 * TRMI_TILE_COLS : 2;
+    int64_t unit = c % vectors == 0 ? vectors : c % 2 == 0 ? 2 : 1, units = c / unit;
     for (int64_t tap = 0; tap < g->taps; tap += joined) {
         int64_t taps = trmi_min_i64(joined, g->taps - tap), channel = 0;
         for (int64_t i = 0; i < per_tap; i++) {
-            int64_t unit = c % 2 == 0 ? 2 : 1, units = c / unit; /* pairs stay together */
             int64_t channels = (units / per_tap + (i < units % per_tap)) * unit;
             g->blocks[g->blocks_count++] = (trmi_conv_block){.tap = (int32_t)tap,
                                                              .taps = (int32_t)taps,

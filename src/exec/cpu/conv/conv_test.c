@@ -134,7 +134,10 @@ static void resnet_kinds(void **state) {
             {90, 80, 9, 16, 3, 1, 1},
             /* and in pairs */
             {2, 288, 7, 272, 3, 1, 1},
-            {1, 560, 6, 256, 3, 1, 0}};
+            {1, 560, 6, 256, 3, 1, 0},
+            /* blocks of pairs that differ by a vector, of inputs and of outputs */
+            {33, 608, 1, 40, 1, 1, 0},
+            {3, 40, 4, 608, 3, 1, 1}};
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
             const int64_t *s = shapes[i];
             trmi_conv_problem p =
