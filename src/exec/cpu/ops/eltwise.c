@@ -168,6 +168,28 @@ static void binary_body(const void *context, const int64_t *offset, int64_t coun
     }
 }
 
+/* Returns whether an operand is one number, which every element of the output reads. */
+static bool is_number(const trmi_nest *n, int operand) {
+    for (int32_t d = 0; d < n->rank; d++) {
+        if (n->stride[operand][d] != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Returns whether the output is there already: another operand in its place, times 1. So are the
+ * gradients that a loss's operator made, where the loss has no scale. */
+static bool changes_nothing(const eltwise_state *s) {
+    for (int o = 1; o <= 2 && s->nest.operands == 3 && s->kind == TRMI_BINARY_MUL; o++) {
+        if (s->base[3 - o] == s->base[0] && is_number(&s->nest, o) && !is_number(&s->nest, 3 - o) &&
+            trmi_load_float(s->base[o], 0, s->half[o]) == 1) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Runs a unary or binary operator. The bound state is copied, because addresses belong to the
  * run. */
 static trm_status run_eltwise(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
@@ -177,7 +199,9 @@ static trm_status run_eltwise(const trmi_kernel *k, const trmi_kernel_env *env, 
     for (int o = 1; o < s.nest.operands; o++) {
         s.base[o] = trmi_kernel_input(k, env, o - 1);
     }
-    trmi_nest_run(&s.nest, PIECE, s.nest.operands == 2 ? unary_body : binary_body, &s);
+    if (!changes_nothing(&s)) {
+        trmi_nest_run(&s.nest, PIECE, s.nest.operands == 2 ? unary_body : binary_body, &s);
+    }
     return TRM_OK;
 }
 

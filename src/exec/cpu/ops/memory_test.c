@@ -142,6 +142,12 @@ static trm_node long_reductions(world *w) {
         trm_add(g, trm_reduce_sum(g, a, NULL, 0, false), trm_reduce_sum(g, b, NULL, 0, false));
     return trm_add(g, trm_add(g, sums, d), trm_reduce_sum(g, c, NULL, 0, false));
 }
+/* Numbers that multiply what lies in the output already: 1, which changes nothing, and another. */
+static trm_node multiply_numbers(world *w) {
+    trm_graph *g = w->graph;
+    trm_node y = trm_mul(g, new_var(w, any_shape(w, 1, 4)), trm_scalar(g, 1));
+    return trm_mul(g, trm_scalar(g, 2), y);
+}
 static trm_node add_windows(world *w) {
     trm_graph *g = w->graph;
     trm_node x = trm_relu(g, new_var(w, image_shape(w))); /* ties at zero */
@@ -600,11 +606,11 @@ static void check_graph(trm_node (*build)(world *), uint64_t seed) {
 
 static void fast_kernels_are_the_reference_ones(void **state) {
     trm_node (*const builders[])(world *) = {
-        add_arithmetic, add_activations,   add_dropout,   add_moves,
-        add_reductions, add_windows,       add_losses,    add_embeddings,
-        add_pairs,      add_bags,          add_keyed,     transformer_parts,
-        add_rotations,  add_attentions,    output_losses, output_losses_of_few,
-        expert_layers,  output_predictions};
+        add_arithmetic, add_activations,    add_dropout,     add_moves,
+        add_reductions, add_windows,        add_losses,      add_embeddings,
+        add_pairs,      add_bags,           add_keyed,       transformer_parts,
+        add_rotations,  add_attentions,     output_losses,   output_losses_of_few,
+        expert_layers,  output_predictions, multiply_numbers};
     for (uint64_t seed = 1; seed <= 14; seed++) {
         for (size_t i = 0; i < sizeof builders / sizeof builders[0]; i++) {
             check_graph(builders[i], seed * 100 + i);
