@@ -38,6 +38,7 @@ while read -r command; do
     grep -qE "(^\.B[IR]* |, )\"?$command" "$source/docs/man/trireme.1" || fail "the man page does not tell of trireme $command"
 done <<< "$commands"
 expect 0 "128+n" help exit-codes
+for event in start step epoch eval checkpoint membership left done error; do expect 0 "\"$event\"" help events; done
 for topic in data resume events; do expect 0 "    " help $topic; done
 expect 2 "nearest is exit-codes" help exit-code
 

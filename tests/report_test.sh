@@ -69,6 +69,15 @@ import json
 event = json.load(open("changed.json"))["runs"][0]["events"][-1]
 assert event["text"] == "membership: epoch 2, ranks 3, lost [1], redone_steps 1, global_step 30" and event["global_step"] == 30, event
 END
+# a rank that has a record, and a number that the ranks of now do not have, is not training
+for rank in 2 3; do sed '/"event":"done"/d' two/run-rank-1.jsonl > changed/run-rank-$rank.jsonl; done
+"$trireme" report changed --json > changed.json || fail "report changed ranks"
+python3 - << 'END' || fail "the state of a rank that has left"
+import json
+states = {p["who"]: p["state"] for p in json.load(open("changed.json"))["runs"][0]["roles"]}
+assert states["rank 3"] == "left" and states["rank 2"] in ("training", "silent"), states
+END
+rm changed/run-rank-*.jsonl
 
 # ---- nothing there, nothing recorded, a record that is no record
 mkdir empty noise

@@ -44,8 +44,8 @@ static trm_status add_file(app_run *run, const char *path, const char *who, trm_
     }
     snprintf(file->path, sizeof file->path, "%s", path);
     snprintf(file->who, sizeof file->who, "%s", who);
-    file->is_peer = strncmp(who, "rank-", 5) == 0;
-    if (file->is_peer) {
+    file->rank = strncmp(who, "rank-", 5) == 0 ? atoi(who + 5) : 0;
+    if (file->rank > 0) {
         file->who[4] = ' '; /* as people name it */
     }
     run->files[run->file_count++] = file;
@@ -247,7 +247,7 @@ static void take_log(app_run *run, const app_run_file *file, double seconds, jso
         return;
     }
     bool alarms = strcmp(level, "warning") == 0 || strcmp(level, "error") == 0;
-    if (file->is_peer ? alarms : strncmp(text, "loss = ", 7) != 0) {
+    if (file->rank > 0 ? alarms : strncmp(text, "loss = ", 7) != 0) {
         add_text(run, file, seconds, level, text);
     }
 }
@@ -259,7 +259,7 @@ static void take_start(app_run *run, app_run_file *file, double seconds, json_t 
     keep_event(&file->end, NULL);
     double step = number_of(event, "global_step");
     file->time = (app_run_time){.step = isfinite(step) ? step : 0};
-    if (json_is_true(json_object_get(event, "resumed")) && !file->is_peer) {
+    if (json_is_true(json_object_get(event, "resumed")) && file->rank == 0) {
         snprintf(text, sizeof text, "resumed after step %.0f", number_of(event, "global_step"));
         add_text(run, file, seconds, "event", text);
         mark_step(run, event);
@@ -298,13 +298,14 @@ static trm_status take_event(app_run *run, app_run_file *file, json_t *event, tr
         keep_event(&file->options, event);
         keep_event(&file->end, NULL);
         file->longest_gap = 0; /* not the pause before a resume */
+        run->ranks = file == run->main ? 0 : run->ranks;
     } else if (strcmp(name, "start") == 0) {
         take_start(run, file, seconds, event);
     } else if (strcmp(name, "log") == 0) {
         take_log(run, file, seconds, event);
     } else if (strcmp(name, "done") == 0 || strcmp(name, "error") == 0) {
         take_end(run, file, seconds, event);
-    } else if (file->is_peer) {
+    } else if (file->rank > 0) {
         return TRM_OK;
     } else if (strcmp(name, "eval") == 0) {
         add_entry(run->evaluations, event, seconds);
@@ -312,6 +313,9 @@ static trm_status take_event(app_run *run, app_run_file *file, json_t *event, tr
         add_entry(run->checkpoints, event, seconds);
     } else if (strcmp(name, "epoch") != 0 && strcmp(name, "state") != 0) {
         add_other(run, file, seconds, name, event);
+        if (file == run->main && strcmp(name, "membership") == 0) {
+            run->ranks = number_of(event, "ranks");
+        }
     }
     return TRM_OK;
 }
@@ -418,12 +422,13 @@ void app_run_close(app_run *run) {
 /* ---- questions ------------------------------------------------------------------------------- */
 
 const char *app_run_state_name(app_run_state state) {
-    static const char *const names[] = {"empty", "training", "silent", "stopped", "failed", "done"};
+    static const char *const names[] = {"empty",   "training", "silent", "left",
+                                        "stopped", "failed",   "done"};
     return names[state];
 }
 
 /* Contract in run.h. A line is fresh for a minute, or three times the longest pause of the run. */
-app_run_state app_run_file_state(const app_run_file *file) {
+app_run_state app_run_file_state(const app_run *run, const app_run_file *file) {
     if (file == NULL || file->last_time == 0) {
         return APP_RUN_EMPTY;
     }
@@ -431,6 +436,9 @@ app_run_state app_run_file_state(const app_run_file *file) {
         return json_object_get(file->end, "message") != NULL         ? APP_RUN_FAILED
                : json_is_true(json_object_get(file->end, "stopped")) ? APP_RUN_STOPPED
                                                                      : APP_RUN_DONE;
+    }
+    if (run->ranks > 0 && file->rank >= run->ranks) {
+        return APP_RUN_LEFT;
     }
     return (double)time(NULL) - file->last_time < fmax(60, 3 * file->longest_gap) ? APP_RUN_TRAINING
                                                                                   : APP_RUN_SILENT;

@@ -35,6 +35,7 @@ typedef enum app_run_state {
     APP_RUN_EMPTY,    /* nothing is recorded */
     APP_RUN_TRAINING, /* its newest line is fresh */
     APP_RUN_SILENT,   /* it neither ended nor wrote a line of late */
+    APP_RUN_LEFT,     /* an elastic job has fewer ranks now: none of them has this number */
     APP_RUN_STOPPED,  /* by a signal */
     APP_RUN_FAILED,
     APP_RUN_DONE
@@ -54,7 +55,7 @@ typedef struct app_run_file {
     int64_t offset, lines;
     int64_t damaged, first_damaged; /* lines that are no JSON object; number of the first one */
     bool cut;                       /* the last line is not whole yet */
-    bool is_peer;                   /* of a rank other than 0 */
+    int32_t rank;                   /* of a rank other than 0: its number, else 0 */
     app_run_time time;
     double last_time;        /* of the newest line, in seconds since 1970 */
     double longest_gap;      /* seconds between two lines */
@@ -74,6 +75,7 @@ typedef struct app_run {
     int file_count;
     bool more_files; /* there are more than APP_RUN_FILES */
     double begin;    /* time of the first line, in seconds since 1970; 0 = none */
+    double ranks;    /* of an elastic job, after the newest change; 0 = they have not changed */
     double (*points)[APP_CURVES];
     int64_t point_count, point_room;
     /* arrays of objects with "seconds" and "global_step"; events also with "who", "level",
@@ -90,8 +92,8 @@ void app_run_close(app_run *run);
 /* Reads the lines that were added since the last call.
  *   errors  IO, NOMEM */
 TRM_MUST_USE trm_status app_run_read(app_run *run, trm_error *err);
-/* Returns the state of a file (NULL: APP_RUN_EMPTY). */
-app_run_state app_run_file_state(const app_run_file *file);
+/* Returns the state of a file of the run (NULL: APP_RUN_EMPTY). */
+app_run_state app_run_file_state(const app_run *run, const app_run_file *file);
 /* Return the value of a member of the newest start or options event of the run; NULL or NAN without
  * it. */
 const char *app_run_text(const app_run *run, const char *key);

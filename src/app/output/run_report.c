@@ -232,7 +232,7 @@ static json_t *problems_of(const app_run *run) {
             add_problem(list, "%s: %lld damaged lines are left out, the first is line %lld",
                         f->path, f->damaged, f->first_damaged);
         }
-        if (f->cut && app_run_file_state(f) != APP_RUN_TRAINING) {
+        if (f->cut && app_run_file_state(run, f) != APP_RUN_TRAINING) {
             add_problem(list, "%s: the last line is not whole and is left out", f->path, 0, 0);
         }
     }
@@ -256,7 +256,7 @@ static json_t *roles_of(const app_run *run) {
                 *f->who != '\0' ? f->who
                 : role != NULL  ? "chief"
                                 : "rank 0",
-                "state", app_run_state_name(app_run_file_state(f)), "host",
+                "state", app_run_state_name(app_run_file_state(run, f)), "host",
                 json_is_string(json_object_get(f->options, "host"))
                     ? json_string_value(json_object_get(f->options, "host"))
                     : "",
@@ -281,7 +281,8 @@ static json_t *run_object(const app_run *run) {
     json_object_set_new(out, "name", json_text(run->name));
     json_object_set_new(out, "path", json_text(run->path));
     json_object_set_new(out, "model", json_text(app_run_text(run, "model")));
-    json_object_set_new(out, "state", json_text(app_run_state_name(app_run_file_state(run->main))));
+    json_object_set_new(out, "state",
+                        json_text(app_run_state_name(app_run_file_state(run, run->main))));
     json_object_set_new(out, "version", json_text(app_run_text(run, "version")));
     json_object_set_new(out, "host",
                         json_incref(json_object_get(options, "host") != NULL
