@@ -1,12 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/element.h: reads and writes one element of a dense array of any type as a number. For code
- * that is not performance critical. */
+/* base/element.h: classes of element types, and one element of a dense array as a number. Elements
+ * of any type are for code that is not performance critical; trmi_element_id is for loops too. */
 #ifndef TRMI_BASE_ELEMENT_H
 #define TRMI_BASE_ELEMENT_H
 
 #include "trireme/base.h"
 
 #include "base/format/half.h"
+
+/* Returns whether a type has a fraction: such values have gradients, and their mean is one of them. */
+static inline bool trmi_dtype_is_float(trm_dtype dtype) {
+    return dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64 || dtype == TRM_BFLOAT16 ||
+           dtype == TRM_FLOAT16;
+}
+/* Returns whether fast kernels compute with a type: float32, and bfloat16, which they widen. */
+static inline bool trmi_dtype_is_fast(trm_dtype dtype) {
+    return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16;
+}
+
+/* Returns the id at `index`: int64 where `wide`, else int32. */
+static inline int64_t trmi_element_id(const void *ids, bool wide, int64_t index) {
+    return wide ? ((const int64_t *)ids)[index] : ((const int32_t *)ids)[index];
+}
 
 /* Returns element `index` of `data`. Integers beyond 2^53 are rounded. */
 static inline double trmi_element(const void *data, trm_dtype dtype, int64_t index) {

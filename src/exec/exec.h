@@ -130,10 +130,9 @@ static inline float *trmi_exec_gradient_range(const trm_exec *exec) {
 trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *options,
                             trmi_exec_search *search, const trmi_kernel_source *from,
                             trm_exec **out, trm_error *err);
-/* exec_variables.c: reads, or writes, this rank's part of variable `index`, in plain layout;
- * returns its address, where it has the layout of the program. */
+/* exec_variables.c: reads this rank's part of variable `index`, in plain layout; returns its
+ * address, where it has the layout of the program. */
 void trmi_exec_read_part(const trm_exec *exec, int32_t index, void *data);
-void trmi_exec_write_part(trm_exec *exec, int32_t index, const void *data);
 void *trmi_exec_variable_address(const trm_exec *exec, int32_t index);
 /* Returns whether this rank has nothing of a variable: another stage of the pipeline has it. */
 static inline bool trmi_exec_is_elsewhere(const trm_exec *exec, int32_t index) {

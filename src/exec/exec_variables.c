@@ -17,6 +17,7 @@
 #include "exec/convert.h"
 
 #include "base/arguments.h"
+#include "base/element.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -45,7 +46,8 @@ void *trmi_exec_variable_address(const trm_exec *exec, int32_t index) {
     return (char *)trmi_update_slot(exec->update, slot) + b->offset;
 }
 
-void trmi_exec_write_part(trm_exec *exec, int32_t index, const void *data) {
+/* Writes this rank's part of variable `index`, given in plain layout. */
+static void write_part(trm_exec *exec, int32_t index, const void *data) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
     trmi_convert_layout(data, TRMI_PLAIN, trmi_exec_variable_address(exec, index), b->layout,
                         b->dtype, &b->shape, b->weights);
@@ -204,7 +206,7 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
         trmi_init_fill(leaf->attrs.leaf.init, seed, v->name, &v->shape, v->dtype, plain);
     }
     if (!in_place) {
-        trmi_exec_write_part(exec, index, plain);
+        write_part(exec, index, plain);
     }
     if (borrows) {
         memset(plain, 0, bytes);
@@ -331,14 +333,14 @@ void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
         return;
     }
     if (leaf == NULL) {
-        trmi_exec_write_part(exec, index, data);
+        write_part(exec, index, data);
         return;
     }
     size_t element = trm_dtype_bytes(exec->variables[index].dtype);
     void *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * element);
     if (part != NULL) {
         trmi_copy_box((void *)(uintptr_t)data, &leaf->global, &leaf->box, part, element, false);
-        trmi_exec_write_part(exec, index, part);
+        write_part(exec, index, part);
     }
     trmi_free(part);
 }
@@ -373,8 +375,7 @@ static void densify_gradient(const trm_exec *exec, const trmi_param *param, floa
     const float *row_data = (const float *)(exec->env.arena[rows->arena] + rows->offset);
     memset(data, 0, (size_t)trm_shape_count(table) * sizeof *data);
     for (int64_t i = 0; i < count; i++) {
-        int64_t id =
-            ids->dtype == TRM_INT64 ? ((const int64_t *)id_data)[i] : ((const int32_t *)id_data)[i];
+        int64_t id = trmi_element_id(id_data, ids->dtype == TRM_INT64, i);
         for (int64_t j = 0; j < width; j++) {
             data[id * width + j] += row_data[i * width + j];
         }

@@ -6,6 +6,7 @@
 #include "graph/graph_ir.h"
 #include "graph/arguments.h"
 
+#include "base/element.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -27,12 +28,6 @@ static void mark_needed(const trm_graph *graph, int64_t ops_count, const trm_nod
             needed[op->outputs[j]] = true;
         }
     }
-}
-
-/* Returns whether values of a dtype have gradients. */
-static bool is_floating(trm_dtype dtype) {
-    return dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64 || dtype == TRM_BFLOAT16 ||
-           dtype == TRM_FLOAT16;
 }
 
 /* Adds the gradient operators of one operator and sums their results into the gradients of its
@@ -72,7 +67,7 @@ static void backward_of(trm_graph *graph, int64_t index, const bool *needed, trm
         /* ... and each of them is added to what other readers of the input have contributed. */
         int32_t input = op.inputs[i];
         if (input == 0 || d_inputs[i].id == 0 || !needed[input] ||
-            !is_floating(graph->values[input].dtype)) {
+            !trmi_dtype_is_float(graph->values[input].dtype)) {
             continue;
         }
         gradient[input] =

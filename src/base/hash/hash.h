@@ -17,5 +17,10 @@ static inline uint64_t trmi_hash(uint64_t hash, const void *data, size_t bytes) 
     }
     return hash;
 }
+/* Returns the hash of a number after `hash` in one multiplication, for tables whose keys are a few
+ * numbers. A digest takes the bytes with trmi_hash. */
+static inline uint64_t trmi_hash_number(uint64_t hash, uint64_t number) {
+    return (hash ^ number) * UINT64_C(0x100000001B3);
+}
 
 #endif

@@ -15,6 +15,7 @@
 #include "comm/api/reduce.h"
 
 #include "base/cpu.h"
+#include "base/element.h"
 #include "base/format/half.h"
 
 #include <string.h>
@@ -36,10 +37,6 @@ trmi_reduce_fn *trmi_reduce_find(trm_dtype dtype, trm_reduction reduce) {
 
 /* Returns whether a type has 16 bits; its partial sums and products have a wider type. */
 static bool is_half(trm_dtype dtype) { return dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16; }
-/* Returns whether a type has a fraction, so that a mean needs no conversion. */
-static bool is_float(trm_dtype dtype) {
-    return is_half(dtype) || dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64;
-}
 
 trm_dtype trmi_reduce_partial_dtype(trm_dtype dtype, trm_reduction reduce) {
     /* An element that is only selected (maximum, minimum) needs no wider type. */
@@ -47,7 +44,7 @@ trm_dtype trmi_reduce_partial_dtype(trm_dtype dtype, trm_reduction reduce) {
     if (is_half(dtype) && !selects) {
         return TRM_FLOAT32;
     }
-    return !is_float(dtype) && reduce == TRM_REDUCTION_MEAN ? TRM_INT64 : dtype;
+    return !trmi_dtype_is_float(dtype) && reduce == TRM_REDUCTION_MEAN ? TRM_INT64 : dtype;
 }
 
 /* Limits of the blocked sum; reduce.h has the measurements. */
@@ -150,7 +147,7 @@ void trmi_reduce_finish(const void *from, trm_dtype from_dtype, void *to, trm_dt
         return;
     }
     /* The partial result has the type itself: the kernel for one source divides. */
-    if (from_dtype == dtype && is_float(dtype)) {
+    if (from_dtype == dtype && trmi_dtype_is_float(dtype)) {
         trmi_reduce_find(dtype, TRM_REDUCTION_MEAN)(&to, 1, &from, 1, count, divisor);
         return;
     }

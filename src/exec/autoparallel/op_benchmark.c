@@ -15,6 +15,7 @@
 #include "exec/exec.h"
 #include "plan/partition/operator_loops.h"
 
+#include "base/element.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
@@ -82,11 +83,6 @@ static trm_status find_load(trmi_op_benchmark *probe, trm_error *err) {
 
 /* ---- an operator by itself ------------------------------------------------------------------- */
 
-/* Returns whether a type holds numbers that are computed with, and not ids or masks. */
-static bool is_float(trm_dtype dtype) {
-    return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
-}
-
 /* Adds a leaf like input i of the operator, as input `number`. Activations become parameters, so
  * that backward computes their gradients. */
 static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, int32_t i,
@@ -100,7 +96,7 @@ static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, i
     if (kind == TRMI_OP_STATE) {
         return trm_state(to, name, v->dtype, shape, TRM_INIT_ONE);
     }
-    if (!is_float(v->dtype) || kind == TRMI_OP_INPUT) {
+    if (!trmi_dtype_is_float(v->dtype) || kind == TRMI_OP_INPUT) {
         return trm_input(to, name, v->dtype, shape);
     }
     /* Images come from a 1x1 convolution, so that they have the layout that convolutions choose. */

@@ -17,6 +17,7 @@
 #include "plan/passes/pass.h"
 #include "plan/partition/partition.h"
 
+#include "base/element.h"
 #include "base/memory.h"
 
 #include <stdlib.h>
@@ -60,7 +61,7 @@ static bool is_gradient(const trm_program *p, int32_t buffer, uint32_t axes) {
 /* Returns whether the buffer can be placed in arena COOPERATIVE. */
 static bool may_be_shared(const trm_program *p, int32_t buffer) {
     const trmi_buffer *b = &p->buffers[buffer], *root = &p->buffers[trmi_buffer_root(p, buffer)];
-    bool known = b->dtype == TRM_FLOAT32 || b->dtype == TRM_BFLOAT16;
+    bool known = trmi_dtype_is_fast(b->dtype);
     bool placed = root->arena == TRMI_ARENA_ACTIVATION || root->arena == TRMI_ARENA_COOPERATIVE;
     return known && placed && root->bytes == b->bytes && b->bytes % LINE == 0;
 }

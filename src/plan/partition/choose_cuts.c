@@ -7,6 +7,7 @@
  * trmi_space_choose_strategy() of plan/search makes the same choice in the space of plans. */
 #include "plan/partition/partition_state.h"
 
+#include "base/element.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -139,13 +140,14 @@ static bool letters_of_forward(const trmi_partitioner *s, const trmi_op *op,
 static double backward_seconds(trmi_partitioner *s, int32_t value, const trmi_spread *read,
                                const trmi_spread *made) {
     const trmi_value *v = &s->from->values[value];
-    bool floats = v->dtype == TRM_FLOAT32 || v->dtype == TRM_BFLOAT16 || v->dtype == TRM_FLOAT16;
     trmi_spread from = trmi_spread_adjoint(s->mesh, read), to = trmi_spread_adjoint(s->mesh, made);
     /* a whole gradient need not become partial */
     for (int i = 0; i < TRMI_MESH_AXES; i++) {
         to.at[i] = to.at[i] == TRMI_PARTIAL_SUM && from.at[i] == TRMI_WHOLE ? TRMI_WHOLE : to.at[i];
     }
-    return floats ? trmi_route_seconds(s->router, &v->shape, v->dtype, &from, &to) : 0;
+    return trmi_dtype_is_float(v->dtype)
+               ? trmi_route_seconds(s->router, &v->shape, v->dtype, &from, &to)
+               : 0;
 }
 
 /* Returns the seconds of a list of messages. */

@@ -14,6 +14,7 @@
 #include "plan/partition/partition.h"
 
 #include "base/error.h"
+#include "base/hash/hash.h"
 #include "base/hash/hash_index.h"
 
 #include <math.h>
@@ -592,15 +593,15 @@ void trmi_router_destroy(trmi_router *r) {
     }
 }
 
-/* Returns the FNV-1a hash of a query. */
-static uint64_t hash_of(const entry *e) {
-    uint64_t h = 0xCBF29CE484222325ull;
+/* Returns the hash of a query. */
+static uint64_t hash_query(const entry *e) {
+    uint64_t h = TRMI_HASH_BEGIN;
     for (int32_t i = 0; i < e->shape.rank; i++) {
-        h = (h ^ (uint64_t)e->shape.dim[i]) * 0x100000001B3ull;
+        h = trmi_hash_number(h, (uint64_t)e->shape.dim[i]);
     }
-    h = (h ^ e->from) * 0x100000001B3ull;
-    h = (h ^ e->to) * 0x100000001B3ull;
-    h = (h ^ (uint64_t)e->element ^ (uint64_t)e->bound << 8) * 0x100000001B3ull;
+    h = trmi_hash_number(h, e->from);
+    h = trmi_hash_number(h, e->to);
+    h = trmi_hash_number(h, (uint64_t)e->element ^ (uint64_t)e->bound << 8);
     return h ^ h >> 29;
 }
 
@@ -624,7 +625,7 @@ trm_status trmi_route_find(trmi_router *r, const trm_shape *shape, trm_dtype dty
                    .bound = peak_elements,
                    .from = trmi_spread_key(from),
                    .to = trmi_spread_key(to)};
-    uint64_t hash = hash_of(&query), probe = 0;
+    uint64_t hash = hash_query(&query), probe = 0;
     int64_t i;
     do {
         i = trmi_hash_index_next(&r->by_query, hash, &probe);

@@ -16,7 +16,7 @@
 enum { LEAST_SAMPLES = 256 };
 
 /* Returns whether a value is float32. */
-static bool is_real(const trm_graph *g, int32_t value) {
+static bool is_float32(const trm_graph *g, int32_t value) {
     return g->values[value].dtype == TRM_FLOAT32;
 }
 
@@ -53,14 +53,14 @@ static bool read_input(const trm_graph *g, int32_t x, int32_t *rows, int32_t *id
     if (concat != NULL) {
         if (concat->inputs_count != 2 || concat->attrs.concat.axis != 1 ||
             trmi_made_by(g, concat->inputs[1], TRMI_OP_INPUT) == NULL ||
-            !is_real(g, concat->inputs[1])) {
+            !is_float32(g, concat->inputs[1])) {
             return false;
         }
         *dense = concat->inputs[1];
         x = concat->inputs[0];
     }
     const trmi_op *reshape = trmi_made_by(g, x, TRMI_OP_RESHAPE);
-    if (reshape == NULL || !is_real(g, reshape->inputs[0]) || g->values[x].shape.rank != 2) {
+    if (reshape == NULL || !is_float32(g, reshape->inputs[0]) || g->values[x].shape.rank != 2) {
         return false;
     }
     *rows = reshape->inputs[0];
@@ -73,7 +73,7 @@ static bool fuse_linear(trmi_pass *pass, const trmi_op *op) {
     const trm_graph *g = pass->from;
     int32_t rows, ids, dense;
     if (op->kind != TRMI_OP_LINEAR || op->attrs.matmul.relu || op->attrs.matmul.inputs_first ||
-        !is_real(g, op->outputs[0]) || g->values[op->outputs[0]].shape.dim[0] < LEAST_SAMPLES ||
+        !is_float32(g, op->outputs[0]) || g->values[op->outputs[0]].shape.dim[0] < LEAST_SAMPLES ||
         !read_input(g, op->inputs[0], &rows, &ids, &dense)) {
         return false;
     }

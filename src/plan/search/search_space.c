@@ -11,6 +11,7 @@
 
 #include "plan/partition/operator_loops.h"
 
+#include "base/element.h"
 #include "base/error.h"
 #include "base/os.h"
 
@@ -405,8 +406,8 @@ static trm_status count_nodes(building *b) {
         note_owner(b, op, owners);
         for (int32_t k = 0; k < op->outputs_count; k++) {
             trm_dtype dtype = trmi_output_of(g, op, k)->dtype;
-            bool real = dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
-            b->s->moving[op->outputs[k]] = moves && real && op->phase == TRMI_FORWARD;
+            b->s->moving[op->outputs[k]] =
+                moves && trmi_dtype_is_float(dtype) && op->phase == TRMI_FORWARD;
         }
         /* the cast of a parameter has no node: it has the spread that its reader needs */
         bool cast = op->kind == TRMI_OP_CAST && trmi_parameter_of(g, op->outputs[0]) != NULL;

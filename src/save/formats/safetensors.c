@@ -12,6 +12,7 @@
 
 #include "base/arguments.h"
 #include "base/checked.h"
+#include "base/element.h"
 #include "base/error.h"
 #include "base/format/half.h"
 #include "base/mapping.h"
@@ -466,12 +467,6 @@ const char *trm_safetensors_metadata(const trm_safetensors *file, const char *ke
 
 /* ---- reading with conversion ----------------------------------------------------------- */
 
-/* Returns whether a type is one of those that reading can convert among each other. */
-static bool is_float(trm_dtype dtype) {
-    return dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64 || dtype == TRM_BFLOAT16 ||
-           dtype == TRM_FLOAT16;
-}
-
 /* Loads an element of any float type. */
 static double load_float(const uint8_t *from, trm_dtype dtype) {
     uint16_t half;
@@ -525,7 +520,7 @@ trm_status trm_safetensors_read(const trm_safetensors *file, const char *name,
         return TRMI_FAIL(err, TRM_INVALID, "%s: no tensor %.80s", path, name);
     }
     const trm_tensor *from = &entry->tensor;
-    bool converts = is_float(from->dtype) && is_float(into->dtype);
+    bool converts = trmi_dtype_is_float(from->dtype) && trmi_dtype_is_float(into->dtype);
     if (from->dtype == TRM_DTYPE_NONE || (from->dtype != into->dtype && !converts)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: tensor %.60s is %s, %s expected", path, name,
                          entry->dtype, trm_dtype_name(into->dtype));

@@ -20,6 +20,7 @@
 
 #include "train/model.h"
 
+#include "base/element.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "exec/distributed/batches.h"
@@ -519,7 +520,7 @@ static trm_status take_keys(const trmi_remote *r, const trmi_detached *t, const 
     const int64_t each = r->row_of != NULL ? t->count / r->compiled->batch : 1;
     bool wide = ids->dtype == TRM_INT64;
     for (int64_t i = 0; i < t->count; i++) {
-        int64_t id = wide ? ((const int64_t *)ids->data)[i] : ((const int32_t *)ids->data)[i];
+        int64_t id = trmi_element_id(ids->data, wide, i);
         if (id < 0 || id >= t->rows) {
             return TRMI_FAIL(err, TRM_INVALID, "%s: id %lld at position %lld, 0 to %lld expected",
                              t->table, (long long)id, (long long)i, (long long)t->rows - 1);
@@ -761,8 +762,6 @@ trm_status trmi_remote_counters(trmi_remote *r, int64_t *least, int64_t *most, t
     return TRM_OK;
 }
 
-bool trmi_remote_leases(const trmi_remote *r) { return r->options.lease_batches > 0; }
-
 trm_status trmi_remote_read_dense(trmi_remote *r, trm_error *err) {
     return read_dense(r, true, err);
 }
@@ -771,7 +770,7 @@ uint64_t trmi_remote_step(const trmi_remote *r) {
     trm_ps_client_stats stats;
     trm_ps_client_get_stats(r->client, &stats);
     uint64_t counted = (uint64_t)stats.global_step;
-    if (trmi_client_mode(r->client) == TRM_PS_SYNC && !trmi_remote_leases(r)) {
+    if (trmi_client_mode(r->client) == TRM_PS_SYNC && r->options.lease_batches <= 0) {
         return (uint64_t)trmi_remote_position(r);
     }
     return counted > r->step ? counted : r->step;

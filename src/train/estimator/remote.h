@@ -39,8 +39,6 @@ typedef struct trmi_staged_batch {
     trm_ps_lease lease; /* lease of the samples; id 0: none */
 } trmi_staged_batch;
 
-/* Returns whether the servers lend the samples to the workers. */
-bool trmi_remote_leases(const trmi_remote *remote);
 /* Sets what the servers lend: whole batches of `data`, for `epochs` epochs and `steps` steps (0:
  * no limit). */
 void trmi_remote_lend(trmi_remote *remote, trm_dataset *data, int64_t epochs, int64_t steps);

@@ -22,9 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Plans for more ranks are not compiled by default: memory then is what the search counts. */
-enum { COMPILED_RANKS = 64 };
-
 /* ---- search ---------------------------------------------------------------------------------- */
 
 /* Contract in planner.h. A faster device of the links file speeds operators up. */
@@ -32,11 +29,11 @@ void trmi_planner_settle_factor(trm_planner *p) {
     p->costs.factor = trmi_planner_crowding(p) / (p->links.speed > 0 ? p->links.speed : 1);
 }
 
-/* Compiles the best plan for its exact memory. Not for more than COMPILED_RANKS ranks, where
+/* Compiles the best plan for its exact memory. Not for more than TRMI_COMPILED_RANKS ranks, where
  * that takes long; an error only leaves compiled_bytes at 0. */
 static void compile_best(trm_planner *p) {
     trm_error no;
-    if (p->ranks > COMPILED_RANKS || trmi_auto_compile_best(&p->drive, &no) != TRM_OK) {
+    if (p->ranks > TRMI_COMPILED_RANKS || trmi_auto_compile_best(&p->drive, &no) != TRM_OK) {
         p->drive.compiled_bytes = 0;
     }
 }

@@ -58,6 +58,8 @@ typedef struct trmi_micro_graph {
 } trmi_micro_graph;
 /* Different numbers of micro-batches that one search tries, at most. */
 enum { TRMI_MICRO_GRAPHS = 32 };
+/* Plans for more ranks are not compiled: memory then is what the search counts. */
+enum { TRMI_COMPILED_RANKS = 64 };
 
 /* Plans with stages (planner_pipeline.c). */
 typedef struct trmi_planner_pipe {

@@ -128,13 +128,12 @@ static trm_status describe_choice(trm_planner *p, const trmi_pipe_plan *plan, tr
 
 /* Compiles each stage of the best plan; an error, or many ranks, only leave compiled_bytes at 0. */
 static void compile_stages(trm_planner *p) {
-    enum { COMPILED_RANKS = 64 };
     trmi_planner_pipe *pipe = &p->pipe;
     const trmi_pipe_plan *plan = &pipe->found.rows[0].plan;
     const trmi_micro_graph *graph;
     trm_error no;
     pipe->compiled_bytes = 0;
-    if (plan->space == NULL || plan->shape.stages < 2 || p->ranks > COMPILED_RANKS ||
+    if (plan->space == NULL || plan->shape.stages < 2 || p->ranks > TRMI_COMPILED_RANKS ||
         trmi_planner_micro(p, plan->shape.micros, &graph, &no) != TRM_OK) {
         return;
     }

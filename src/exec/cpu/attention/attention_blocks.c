@@ -4,6 +4,8 @@
  * attention_blocks.h). */
 #include "exec/cpu/attention/attention_blocks.h"
 
+#include "base/element.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -42,8 +44,7 @@ bool trmi_attention_blocks_of(const trm_program *program, const trmi_step *step,
     out->stride = out->keys + APART;
     out->panels = trmi_pieces(out->s.width, out->isa->nr);
     out->group = out->s.heads / trmi_max_i64(1, out->s.kv_heads);
-    return (q->dtype == TRM_FLOAT32 || q->dtype == TRM_BFLOAT16) && out->s.width > 0 &&
-           (k == NULL || k->dtype == q->dtype);
+    return trmi_dtype_is_fast(q->dtype) && out->s.width > 0 && (k == NULL || k->dtype == q->dtype);
 }
 
 /* Contract in attention_blocks.h. The scale belongs to the queries, where it costs one product a

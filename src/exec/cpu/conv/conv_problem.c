@@ -12,11 +12,10 @@
  * the reference kernel. */
 #include "exec/cpu/conv/conv.h"
 
+#include "base/element.h"
+
 #include <inttypes.h>
 #include <stdio.h>
-
-/* Returns whether convolutions are computed in this type. */
-static bool real_type(trm_dtype dtype) { return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16; }
 
 /* Filters and images are plain or channels last; blocked layouts are not supported. */
 static bool known_layout(trmi_layout layout) {
@@ -65,9 +64,9 @@ bool trmi_conv_problem_of(trmi_op_kind kind, const trmi_attrs *attrs, const trmi
     }
     /* Refuse ranks, types and layouts that no kernel has; image and result have one layout. */
     if (image->shape.rank != 4 || weights->shape.rank != 4 || result->shape.rank != 4 ||
-        !real_type(image->dtype) || !real_type(weights->dtype) || !real_type(result->dtype) ||
-        !known_layout(image->layout) || !known_layout(weights->layout) ||
-        image->layout != result->layout) {
+        !trmi_dtype_is_fast(image->dtype) || !trmi_dtype_is_fast(weights->dtype) ||
+        !trmi_dtype_is_fast(result->dtype) || !known_layout(image->layout) ||
+        !known_layout(weights->layout) || image->layout != result->layout) {
         return false;
     }
     const int64_t *x = image->shape.dim, *w = weights->shape.dim, *y = result->shape.dim;
@@ -132,8 +131,8 @@ double trmi_conv_work(const trmi_conv_problem *p) {
            count_meetings(p, 1);
 }
 
-/* Returns the letter of a type in keys. */
-static char type_letter(trm_dtype dtype) { return dtype == TRM_BFLOAT16 ? 'b' : 'f'; }
+/* Returns the character of a type in keys. */
+static char type_character(trm_dtype dtype) { return dtype == TRM_BFLOAT16 ? 'b' : 'f'; }
 
 /* Contract in conv.h. The key has all that a time depends on but the machine; an entry of a tuning
  * file is found by the same text only. */
@@ -145,8 +144,9 @@ const char *trmi_conv_key(const trmi_conv_problem *p, char *text, size_t size) {
              ",%" PRId64 ",%" PRId64 ",%" PRId64 " g%" PRId64,
              directions[p->direction], p->layout == TRMI_PLAIN ? "nchw" : "nhwc",
              p->weights_layout == TRMI_PLAIN ? "-oihw" : "-hwio", p->bias ? "-bias" : "",
-             type_letter(p->image_type), type_letter(p->weights_type), type_letter(p->result_type),
-             p->n, p->c, p->h, p->w, p->o, p->kh, p->kw, p->stride[0], p->stride[1], p->dilation[0],
-             p->dilation[1], p->pad[0], p->pad[1], p->pad[2], p->pad[3], p->groups);
+             type_character(p->image_type), type_character(p->weights_type),
+             type_character(p->result_type), p->n, p->c, p->h, p->w, p->o, p->kh, p->kw,
+             p->stride[0], p->stride[1], p->dilation[0], p->dilation[1], p->pad[0], p->pad[1],
+             p->pad[2], p->pad[3], p->groups);
     return text;
 }

@@ -22,6 +22,7 @@
 #include "graph/rows.h"
 
 #include "base/checked.h"
+#include "base/element.h"
 #include "base/error.h"
 #include "base/format/half.h"
 #include "base/memory.h"
@@ -44,9 +45,6 @@ typedef struct product {
     int threads;                   /* dense batches: that run at once, each with its scratch */
     bool by_block;                 /* a sum over one block of samples */
 } product;
-
-/* Returns whether products are computed in this type. */
-static bool real_type(trm_dtype type) { return type == TRM_FLOAT32 || type == TRM_BFLOAT16; }
 
 /* Reads sizes and form of a product from the step's operands. Returns false if the types or shapes
  * are not supported. */
@@ -85,8 +83,8 @@ static bool read_step(const trm_program *program, const trmi_step *step, product
         p->k = a->shape.dim[rank - (p->transpose_a ? 2 : 1)];
         p->n = b->shape.dim[rank - (p->transpose_b ? 2 : 1)];
     }
-    return real_type(p->type_a) && real_type(p->type_b) && real_type(p->type_c) && p->m > 0 &&
-           p->n > 0 && p->k > 0 && p->batch > 0;
+    return trmi_dtype_is_fast(p->type_a) && trmi_dtype_is_fast(p->type_b) &&
+           trmi_dtype_is_fast(p->type_c) && p->m > 0 && p->n > 0 && p->k > 0 && p->batch > 0;
 }
 
 /* Returns a convolution of `rows` images of one pixel with 1x1 weights [c, o]. */

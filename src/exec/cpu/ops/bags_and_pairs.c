@@ -11,6 +11,7 @@
 #include "exec/cpu/ops/memory_kernels.h"
 
 #include "base/checked.h"
+#include "base/element.h"
 #include "base/error.h"
 
 #include <inttypes.h>
@@ -86,8 +87,7 @@ typedef struct bag_view {
 
 /* Returns offset i of a bag's view, in either integer type. */
 static int64_t offset_at(const bag_view *v, int64_t i) {
-    i += v->bag;
-    return v->wide ? ((const int64_t *)v->offsets)[i] : ((const int32_t *)v->offsets)[i];
+    return trmi_element_id(v->offsets, v->wide, v->bag + i);
 }
 
 /* Checks that offsets ascend within the rows.   errors  INVALID: a bag, with its range */

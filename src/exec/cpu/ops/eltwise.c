@@ -7,6 +7,7 @@
 #include "exec/cpu/ops/memory_kernels.h"
 #include "exec/cpu/gemm/nest.h"
 
+#include "base/element.h"
 #include "base/error.h"
 #include "base/format/half.h"
 #include "base/memory.h"
@@ -65,18 +66,15 @@ static int binary_kind(trmi_op_kind kind, const trmi_attrs *attrs) {
 
 /* ---- what the plan needs to know (ops.h) ----------------------------------------------------------- */
 
-/* Returns whether the loops have this type. */
-static bool fast_dtype(trm_dtype dtype) { return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16; }
-
 /* Contract in ops.h. Inputs that an operator may lack are 0 and count as fast. */
 bool trmi_memory_fast_dtypes(const trm_graph *graph, const trmi_op *op) {
     bool fast = true;
     for (int32_t i = 0; i < op->inputs_count; i++) {
-        fast =
-            fast && (op->inputs[i] == 0 || fast_dtype(trmi_value_of(graph, op->inputs[i])->dtype));
+        fast = fast && (op->inputs[i] == 0 ||
+                        trmi_dtype_is_fast(trmi_value_of(graph, op->inputs[i])->dtype));
     }
     for (int32_t i = 0; i < op->outputs_count; i++) {
-        fast = fast && fast_dtype(trmi_output_of(graph, op, i)->dtype);
+        fast = fast && trmi_dtype_is_fast(trmi_output_of(graph, op, i)->dtype);
     }
     return fast;
 }
@@ -102,7 +100,8 @@ bool trmi_onednn_eltwise_in_place(trmi_onednn *state, const trm_graph *graph, co
     (void)state;
     const trmi_value *x = trmi_input_of(graph, op, input), *y = trmi_output_of(graph, op, 0);
     /* each piece is read before it is written, and outputs depend on the same element only */
-    return x->dtype == y->dtype && fast_dtype(x->dtype) && trm_shape_equal(&x->shape, &y->shape);
+    return x->dtype == y->dtype && trmi_dtype_is_fast(x->dtype) &&
+           trm_shape_equal(&x->shape, &y->shape);
 }
 
 /* ---- run ------------------------------------------------------------------------------------- */
@@ -263,7 +262,7 @@ trm_status trmi_onednn_bind_eltwise(trmi_backend *backend, trmi_kernel *kernel, 
     trmi_buffer_strides(y, strides[0]);
     for (int o = 1; o < operands; o++) {
         const trmi_buffer *x = trmi_kernel_input_buffer(kernel, o - 1);
-        if (!fast_dtype(x->dtype) || !fast_dtype(y->dtype) ||
+        if (!trmi_dtype_is_fast(x->dtype) || !trmi_dtype_is_fast(y->dtype) ||
             (x->dtype != y->dtype && kind != TRMI_OP_CAST)) {
             return trmi_memory_unsupported(kernel, err);
         }
@@ -301,7 +300,7 @@ trm_status trmi_onednn_bind_dropout(trmi_backend *backend, trmi_kernel *kernel, 
     (void)backend;
     const trmi_buffer *y = trmi_kernel_output_buffer(kernel, 0);
     bool part = trmi_part_of(kernel->step->attrs)->extents[0] > 0;
-    if (!fast_dtype(y->dtype) || part) { /* of a part: by the whole tensor's indices */
+    if (!trmi_dtype_is_fast(y->dtype) || part) { /* of a part: by the whole tensor's indices */
         return trmi_memory_unsupported(kernel, err);
     }
     eltwise_state *s = trmi_memory_state(kernel, sizeof *s, err);

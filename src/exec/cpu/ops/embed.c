@@ -5,6 +5,7 @@
 #include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
 
+#include "base/element.h"
 #include "base/error.h"
 
 #include <inttypes.h>
@@ -12,11 +13,6 @@
 
 /* rows are prefetched so far ahead: a cache miss takes as long as a few dozen copies */
 enum { AHEAD = 32, PARTS = 64 };
-
-/* Returns id i, in either integer type. */
-static int64_t id_at(const void *ids, bool wide, int64_t i) {
-    return wide ? ((const int64_t *)ids)[i] : ((const int32_t *)ids)[i];
-}
 
 /* Copies a row. Rows of 16 floats and of 1, the usual widths, are copied without a call of
  * memcpy. */
@@ -47,8 +43,8 @@ static trm_status run_gather(const trmi_kernel *k, const trmi_kernel_env *env, t
     int64_t first = part->begin, all = part->extent > 0 ? part->extent : rows;
 #pragma omp parallel for schedule(static) reduction(min : bad)
     for (int64_t i = 0; i < count; i++) {
-        int64_t id = id_at(ids, wide, i) - first;
-        int64_t next = i + AHEAD < count ? id_at(ids, wide, i + AHEAD) - first : -1;
+        int64_t id = trmi_element_id(ids, wide, i) - first;
+        int64_t next = i + AHEAD < count ? trmi_element_id(ids, wide, i + AHEAD) - first : -1;
         if (next >= 0 && next < rows) {
             __builtin_prefetch(from + next * bytes);
         }
@@ -63,7 +59,7 @@ static trm_status run_gather(const trmi_kernel *k, const trmi_kernel_env *env, t
     if (bad < count) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: id %" PRId64 " at position %" PRId64 ", 0 to %" PRId64 " expected",
-                         k->step->name, id_at(ids, wide, bad), bad, all - 1);
+                         k->step->name, trmi_element_id(ids, wide, bad), bad, all - 1);
     }
     return TRM_OK;
 }
@@ -108,7 +104,7 @@ static trm_status run_scatter(const trmi_kernel *k, const trmi_kernel_env *env, 
             memcpy(to + begin * width, sum + begin * width, bytes);
         }
         for (int64_t i = 0; i < count && end > begin; i++) {
-            int64_t id = id_at(ids, wide, i) - first;
+            int64_t id = trmi_element_id(ids, wide, i) - first;
             if (id >= begin && id < end) {
                 kernels->fold_rows(to + id * width, rows + i * width, width, false,
                                    TRMI_REDUCE_SUM_OF);

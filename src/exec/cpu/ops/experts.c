@@ -10,6 +10,7 @@
 #include "exec/cpu/ops/memory_kernels.h"
 
 #include "base/checked.h"
+#include "base/element.h"
 #include "base/error.h"
 
 #include <inttypes.h>
@@ -208,18 +209,14 @@ int64_t trmi_onednn_experts_scratch(trmi_onednn *state, const trm_program *progr
     return s.order_bytes + s.first_bytes + s.second_bytes + s.product_bytes;
 }
 
-/* Returns whether the loops have the buffer's type. */
-static bool is_real(const trmi_buffer *b) {
-    return b->dtype == TRM_FLOAT32 || b->dtype == TRM_BFLOAT16;
-}
-
 /* Binds the layer or one of its gradients; weights and their gradients are float32. */
 trm_status trmi_onednn_bind_experts(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     bool weights = kernel->step->op_kind == TRMI_OP_EXPERT_GRAD_WEIGHTS;
     const trmi_buffer *x = trmi_kernel_input_buffer(kernel, 0),
                       *y = trmi_kernel_input_buffer(kernel, 1),
                       *out = trmi_kernel_output_buffer(kernel, 0);
-    if (!is_real(x) || !is_real(weights ? y : out) || (weights ? out : y)->dtype != TRM_FLOAT32) {
+    if (!trmi_dtype_is_fast(x->dtype) || !trmi_dtype_is_fast((weights ? y : out)->dtype) ||
+        (weights ? out : y)->dtype != TRM_FLOAT32) {
         return trmi_memory_unsupported(kernel, err);
     }
     expert_state *s = trmi_memory_state(kernel, sizeof *s, err);

@@ -4,17 +4,13 @@
 #include "exec/cpu/ops/keyed.h"
 
 #include "base/checked.h"
+#include "base/element.h"
 #include "base/hash/key_numbers.h"
 
 #include <string.h>
 
 int64_t trmi_keyed_room(int64_t samples, int32_t bits) {
     return 2 * samples + ((int64_t)1 << bits);
-}
-
-/* Returns id i, in either integer type. */
-static int64_t id_at(const void *ids, bool wide, int64_t i) {
-    return wide ? ((const int64_t *)ids)[i] : ((const int32_t *)ids)[i];
 }
 
 /* Contract in keyed.h. Groups are numbered in the order of their first samples, so the numbering
@@ -28,7 +24,7 @@ void trmi_keyed_group(const void *ids, bool wide, int64_t samples, int64_t field
                                 .keys = distinct};
     memset(numbers.cells, 0, (numbers.mask + 1) * sizeof *numbers.cells);
     for (int64_t n = 0; n < samples; n++) {
-        uint64_t id = (uint64_t)id_at(ids, wide, n * fields + field);
+        uint64_t id = (uint64_t)trmi_element_id(ids, wide, n * fields + field);
         bool fresh;
         of[n] =
             (int32_t)trmi_number_key(&numbers, 8, id, id * TRMI_FIBONACCI >> (64 - bits), &fresh);

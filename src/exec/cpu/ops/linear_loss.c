@@ -32,6 +32,7 @@
 #include "exec/class_labels.h"
 
 #include "base/checked.h"
+#include "base/element.h"
 #include "base/error.h"
 
 #include <inttypes.h>
@@ -545,8 +546,8 @@ trm_status trmi_onednn_bind_linear_loss(trmi_backend *backend, trmi_kernel *kern
                                         trm_error *err) {
     const trmi_buffer *x = trmi_kernel_input_buffer(kernel, 0),
                       *w = trmi_kernel_input_buffer(kernel, 1);
-    bool fast = (x->dtype == TRM_FLOAT32 || x->dtype == TRM_BFLOAT16) && w->dtype == TRM_FLOAT32 &&
-                x->shape.rank > 0 && trm_shape_count(&x->shape) > 0 && w->shape.dim[0] > 0;
+    bool fast = trmi_dtype_is_fast(x->dtype) && w->dtype == TRM_FLOAT32 && x->shape.rank > 0 &&
+                trm_shape_count(&x->shape) > 0 && w->shape.dim[0] > 0;
     /* types of gradients, or of predicted classes */
     bool predicts = kernel->step->attrs->xent.predicts;
     for (int i = 1; i < kernel->step->outputs_count; i++) { /* 3 is of input 3, the bias */

@@ -7,6 +7,7 @@
 #include "exec/cpu/ops/memory_kernels.h"
 #include "exec/class_labels.h"
 
+#include "base/element.h"
 #include "base/error.h"
 #include "base/format/half.h"
 
@@ -353,7 +354,7 @@ trm_status trmi_onednn_bind_loss(trmi_backend *backend, trmi_kernel *kernel, trm
     bool second = kind == TRMI_OP_SOFTMAX_XENT_GRAD || kind == TRMI_OP_BCE_LOGITS_GRAD ||
                   kind == TRMI_OP_SOFTMAX_GRAD;
     const trmi_buffer *z = trmi_kernel_input_buffer(kernel, second ? 1 : 0);
-    bool fast = z->dtype == TRM_FLOAT32 || z->dtype == TRM_BFLOAT16;
+    bool fast = trmi_dtype_is_fast(z->dtype);
     /* tensors as large as z must have its type; losses and sums are float32 */
     bool xent = kind == TRMI_OP_SOFTMAX_XENT || kind == TRMI_OP_SOFTMAX_XENT_GRAD;
     bool loss = kind == TRMI_OP_SOFTMAX_XENT || kind == TRMI_OP_BCE_LOGITS;

@@ -12,6 +12,7 @@
 #include "exec/cpu/ops/memory_kernels.h"
 
 #include "base/checked.h"
+#include "base/element.h"
 #include "base/error.h"
 
 #include <string.h>
@@ -216,7 +217,7 @@ static trm_status run_pool_grad(const trmi_kernel *k, const trmi_kernel_env *env
 
 /* Returns whether all inputs have the type of x, and the loops have that type. */
 static bool same_dtypes(const trmi_kernel *kernel, const trmi_buffer *x) {
-    bool same = x->dtype == TRM_FLOAT32 || x->dtype == TRM_BFLOAT16;
+    bool same = trmi_dtype_is_fast(x->dtype);
     for (int32_t i = 0; i < kernel->step->inputs_count; i++) {
         same = same && trmi_kernel_input_buffer(kernel, i)->dtype == x->dtype;
     }

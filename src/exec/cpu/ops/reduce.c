@@ -13,6 +13,7 @@
 #include "exec/cpu/gemm/nest.h"
 
 #include "base/checked.h"
+#include "base/element.h"
 #include "base/error.h"
 #include "base/format/half.h"
 
@@ -332,11 +333,6 @@ static trm_status run_spread(const trmi_kernel *k, const trmi_kernel_env *env, t
 
 /* ---- bind ------------------------------------------------------------------------------------ */
 
-/* Returns whether the loops have the buffer's type. */
-static bool is_fast_type(const trmi_buffer *b) {
-    return b->dtype == TRM_FLOAT32 || b->dtype == TRM_BFLOAT16;
-}
-
 bool trmi_onednn_float_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                 trmi_layout layout) {
     (void)state;
@@ -369,7 +365,8 @@ trm_status trmi_onednn_bind_reduce(trmi_backend *backend, trmi_kernel *kernel, t
                       *x = &of_run;
     const trmi_buffer *y =
         max_grad ? trmi_kernel_input_buffer(kernel, 2) : trmi_kernel_output_buffer(kernel, 0);
-    if (!is_fast_type(x) || !is_fast_type(y) || (max_grad && x->dtype != y->dtype)) {
+    if (!trmi_dtype_is_fast(x->dtype) || !trmi_dtype_is_fast(y->dtype) ||
+        (max_grad && x->dtype != y->dtype)) {
         return trmi_memory_unsupported(kernel, err);
     }
     reduce_state *s = trmi_memory_state(kernel, sizeof *s, err);
@@ -390,7 +387,7 @@ trm_status trmi_onednn_bind_global_pool_grad(trmi_backend *backend, trmi_kernel 
     (void)backend;
     const trmi_buffer *dy = trmi_kernel_input_buffer(kernel, 0);
     const trmi_buffer *dx = trmi_kernel_output_buffer(kernel, 0);
-    if (!is_fast_type(dx) || dx->dtype != dy->dtype) {
+    if (!trmi_dtype_is_fast(dx->dtype) || dx->dtype != dy->dtype) {
         return trmi_memory_unsupported(kernel, err);
     }
     reduce_state *s = trmi_memory_state(kernel, sizeof *s, err);

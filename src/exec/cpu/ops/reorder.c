@@ -6,6 +6,7 @@
 #include "exec/cpu/ops/ops.h"
 #include "exec/cpu/gemm/nest.h"
 
+#include "base/element.h"
 #include "base/error.h"
 #include "base/format/half.h"
 #include "base/memory.h"
@@ -306,8 +307,7 @@ static trm_status run_one_hot(const trmi_kernel *k, const trmi_kernel_env *env, 
     float *y = trmi_kernel_output(k, env, 0);
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < rows; r++) {
-        int64_t label =
-            labels->dtype == TRM_INT64 ? ((const int64_t *)ids)[r] : ((const int32_t *)ids)[r];
+        int64_t label = trmi_element_id(ids, labels->dtype == TRM_INT64, r);
         for (int64_t c = 0; c < classes; c++) {
             y[r * classes + c] = off;
         }

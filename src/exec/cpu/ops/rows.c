@@ -9,6 +9,7 @@
 #include "exec/cpu/ops/memory_kernels.h"
 
 #include "base/checked.h"
+#include "base/element.h"
 #include "base/error.h"
 
 #include <math.h>
@@ -120,7 +121,7 @@ trm_status trmi_onednn_bind_row_norm(trmi_backend *backend, trmi_kernel *kernel,
     trmi_op_kind kind = kernel->step->op_kind;
     bool gradient = kind == TRMI_OP_LAYER_NORM_GRAD || kind == TRMI_OP_RMS_NORM_GRAD;
     const trmi_buffer *x = trmi_kernel_input_buffer(kernel, 0);
-    bool fast = x->dtype == TRM_FLOAT32 || x->dtype == TRM_BFLOAT16;
+    bool fast = trmi_dtype_is_fast(x->dtype);
     fast = fast && trmi_kernel_output_buffer(kernel, 0)->dtype == x->dtype;
     for (int i = 1; i < kernel->step->inputs_count; i++) { /* all but x and its gradients */
         fast = fast && trmi_kernel_input_buffer(kernel, i)->dtype ==
@@ -184,8 +185,7 @@ trm_status trmi_onednn_bind_rotary(trmi_backend *backend, trmi_kernel *kernel, t
     (void)backend;
     const trmi_buffer *x = trmi_kernel_input_buffer(kernel, 0);
     const trmi_attrs *a = kernel->step->attrs;
-    if ((x->dtype != TRM_FLOAT32 && x->dtype != TRM_BFLOAT16) ||
-        trmi_kernel_output_buffer(kernel, 0)->dtype != x->dtype) {
+    if (!trmi_dtype_is_fast(x->dtype) || trmi_kernel_output_buffer(kernel, 0)->dtype != x->dtype) {
         return trmi_memory_unsupported(kernel, err);
     }
     int32_t rank = x->shape.rank;
@@ -249,7 +249,7 @@ trm_status trmi_onednn_bind_swiglu_grad(trmi_backend *backend, trmi_kernel *kern
                                         trm_error *err) {
     (void)backend;
     const trmi_buffer *dy = trmi_kernel_input_buffer(kernel, 0);
-    bool fast = dy->dtype == TRM_FLOAT32 || dy->dtype == TRM_BFLOAT16;
+    bool fast = trmi_dtype_is_fast(dy->dtype);
     for (int i = 1; i < 3; i++) {
         fast = fast && trmi_kernel_input_buffer(kernel, i)->dtype == dy->dtype;
     }
