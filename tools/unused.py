@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that no function is dead: each internal function and table of the library (trmi_*) has a user.
+"""Checks that no function is dead, and that none is wider than its use: each internal function and table of the library and of
+the program (trmi_*, app_*) has a user, and is static where its own file is the only one.
 
 Usage: unused.py ROOT BUILD [--tests]
 
-A user is another object of the library, of `trireme bench`, of the program or of a plug-in (nm), or the file itself
-(its text, or a name that the file pastes together with ##), or a test, fuzz target or benchmark. Names that only tests use
-are printed with --tests; they are no error.
+A user is another object of the library, of `trireme bench`, of the program or of a plug-in (nm), or a test, fuzz target or
+benchmark, or a name that the file pastes together with ##. Names that only tests use are printed with --tests; they are no error.
 """
 import collections
 import os
@@ -32,15 +32,23 @@ def objects(build):
     return found
 
 
-def tests_text(root):
-    parts = []
+def names_in_texts(root):
+    """The names that tests, fuzz targets and benchmarks have, and {name: the other files *.c that have it}: this build may be
+    without a plug-in, or for another instruction set."""
+    tests, products = set(), collections.defaultdict(set)
     for top in ('src', 'tests', 'bench'):
         for folder, _, names in os.walk(os.path.join(root, top)):
             for name in names:
-                if name.endswith(('.c', '.h')) and (top != 'src' or re.search(r'_(test|fuzz)\.c$', name)):
-                    with open(os.path.join(folder, name), encoding='utf-8') as f:
-                        parts.append(f.read())
-    return set(re.findall(r'\btrmi_\w+', '\n'.join(parts)))
+                if not name.endswith(('.c', '.h')):
+                    continue
+                with open(os.path.join(folder, name), encoding='utf-8') as f:
+                    found = set(re.findall(r'\b(?:trmi|app)_\w+', re.sub(r'/\*.*?\*/', '', f.read(), flags=re.S)))
+                if top != 'src' or re.search(r'_(test|fuzz)\.c$', name):
+                    tests |= found
+                elif name.endswith('.c'):
+                    for word in found:
+                        products[word].add(os.path.relpath(os.path.join(folder, name), root))
+    return tests, products
 
 
 def main():
@@ -55,27 +63,28 @@ def main():
     for line in text.splitlines():
         path, rest = line.split(':', 1)
         kind, name = rest.split()[-2:]
-        if not name.startswith('trmi_'):
+        if not name.startswith(('trmi_', 'app_')):
             continue
         if kind in 'Uw':
             users[name].add(found[path])
         elif kind in 'TDRB' and found[path].startswith('src/') and '/plugins/' not in found[path]:
             home[name] = found[path]
-    in_tests, bad = tests_text(root), 0
+    (in_tests, in_products), bad = names_in_texts(root), 0
     for name, source in sorted(home.items(), key=lambda item: (item[1], item[0])):
         if users[name] - {source}:
             continue
         with open(os.path.join(root, source), encoding='utf-8') as f:
             own = re.sub(r'/\*.*?\*/', '', f.read(), flags=re.S)
         pasted = re.sub('_plain$', '', name) in re.findall(r'CHOICE_OF_\w+\(&?(\w+)\)', own) or any(re.fullmatch(re.escape(part) + r'\w+', name) for part in re.findall(r'\b(trmi_\w*)##', own))
-        if len(re.findall(r'\b' + name + r'\b', own)) > 1 or pasted:
+        if pasted or in_products[name] - {source}:
             continue
         if name not in in_tests:
-            print(f'{source}: {name}: nothing uses it')
+            alone = len(re.findall(r'\b' + name + r'\b', own)) > 1
+            print(f'{source}: {name}: ' + ('only this file uses it: static' if alone else 'nothing uses it'))
             bad += 1
         elif len(sys.argv) > 3:
             print(f'{source}: {name}: only tests use it')
-    print(f'{len(home)} internal names; {bad} without a user')
+    print(f'{len(home)} internal names; {bad} without a user, or wider than their use')
     sys.exit(1 if bad else 0)
 
 

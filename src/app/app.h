@@ -164,8 +164,7 @@ extern const app_word app_optimizers[];
 /* All commands (commands.c); a row without a name ends the table. */
 extern const app_command app_commands[];
 
-/* The table of options, ended by a row without a name, and the groups of its rows (options.c). */
-extern const app_flag app_flags[];
+/* The groups of the table of options (options.c). */
 extern const app_group app_group_common, app_group_plain, app_group_dry_run, app_group_data,
     app_group_network, app_group_exec, app_group_train, app_group_output, app_group_log,
     app_group_checkpoint, app_group_eval, app_group_export, app_group_import, app_group_plan,

@@ -32,9 +32,10 @@ int64_t trmi_limit_bytes(const trm_exec *exec, const trm_program *p, const trmi_
     return trmi_program_resident(p, &how);
 }
 
-trm_status trmi_limit_compiled(const trm_exec *exec, const trm_graph *graph,
-                               const trmi_plan_options *options, const trmi_partition_plan *plan,
-                               int64_t *bytes, trm_error *err) {
+/* Compiles `plan` for rank 0 and writes the bytes that it takes to *bytes. plan NULL: no plan. */
+static trm_status count_compiled(const trm_exec *exec, const trm_graph *graph,
+                                 const trmi_plan_options *options, const trmi_partition_plan *plan,
+                                 int64_t *bytes, trm_error *err) {
     trmi_plan_options own = *options;
     trm_program *program;
     own.partition = plan;
@@ -52,7 +53,7 @@ trm_status trmi_limit_choice(const trm_exec *exec, const trm_graph *graph,
     trmi_partition_plan *plan;
     int64_t taken;
     TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
-    trm_status status = trmi_limit_compiled(exec, graph, options, plan, &taken, err);
+    trm_status status = count_compiled(exec, graph, options, plan, &taken, err);
     trmi_partition_plan_destroy(plan);
     *bytes = status == TRM_OK ? (double)taken : *bytes;
     return status;
@@ -122,7 +123,7 @@ trm_status trmi_limit_single_device(const trm_exec *exec, const trm_graph *graph
                                     trm_error *err) {
     int64_t bytes;
     *plan = NULL;
-    TRMI_TRY(trmi_limit_compiled(exec, graph, options, NULL, &bytes, err));
+    TRMI_TRY(count_compiled(exec, graph, options, NULL, &bytes, err));
     if (bytes <= exec->memory_bytes) {
         return TRM_OK;
     }

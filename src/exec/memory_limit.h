@@ -20,12 +20,8 @@ int32_t trmi_optimizer_slots(const trm_optimizer_options *optimizer);
  * gradients and this rank's slots. `mesh`: mesh of a split program; NULL: the executor's. */
 int64_t trmi_limit_bytes(const struct trm_exec *exec, const trm_program *program,
                          const struct trmi_mesh *mesh);
-/* Compiles `plan` for rank 0 and writes the bytes that it takes to *bytes. plan NULL: no plan. */
-trm_status trmi_limit_compiled(const struct trm_exec *exec, const trm_graph *graph,
-                               const trmi_plan_options *options,
-                               const struct trmi_partition_plan *plan, int64_t *bytes,
-                               trm_error *err);
-/* Does the same for the plan of a choice of the search. */
+/* Compiles the plan of a choice of the search for rank 0 and writes the bytes that it takes to
+ * *bytes. */
 trm_status trmi_limit_choice(const struct trm_exec *exec, const trm_graph *graph,
                              const trmi_plan_options *options, const struct trmi_space *space,
                              const struct trmi_choice *choice, double *bytes, trm_error *err);

@@ -31,9 +31,10 @@ static trm_comm *comm_of(const app_ranks *r) {
     return r == NULL ? NULL : r->elastic != NULL ? trm_elastic_comm(r->elastic) : r->made;
 }
 
-/* Contract in ranks.h. */
-trm_status app_elastic_range(const app_context *app, int32_t *least, int32_t *most,
-                             trm_error *err) {
+/* Sets *least and *most to the ranks of --elastic; 0 without it.
+ *   errors  INVALID: no range, or -n outside of it */
+static trm_status read_elastic_range(const app_context *app, int32_t *least, int32_t *most,
+                                     trm_error *err) {
     const char *text = app->o.elastic;
     int low = 0, high = 0, end = 0;
     *least = *most = 0;
@@ -106,7 +107,7 @@ trm_status app_launch(const app_context *app, const char *const *command, int *c
                                   .write = app_write_through};
     trm_launch_result result;
     int32_t least, most;
-    trm_status status = app_elastic_range(app, &least, &most, err);
+    trm_status status = read_elastic_range(app, &least, &most, err);
     options.elastic_least = least;
     options.elastic_restarts = (int32_t)o->elastic_restarts;
     status = status == TRM_OK ? trm_launch(&options, &result, err) : status;
@@ -214,7 +215,7 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
     const trm_comm_options words = {.engine = app->o.engine, .algorithm = app->o.algorithm};
     int32_t least, most;
     status = status == TRM_OK ? trm_comm_check(&words, err) : status;
-    status = status == TRM_OK ? app_elastic_range(app, &least, &most, err) : status;
+    status = status == TRM_OK ? read_elastic_range(app, &least, &most, err) : status;
     status = status == TRM_OK ? check_meshes(&app->o, err) : status;
     status = status == TRM_OK ? check_groups(app, err) : status;
     status = status == TRM_OK && check != NULL ? check(app, err) : status;
@@ -246,7 +247,7 @@ static trm_status meet_ranks(app_context *app, const trm_cluster *cluster, trm_e
                                    .comm = {.engine = app->o.engine,
                                             .algorithm = app->o.algorithm,
                                             .deterministic = order_of(app)}};
-    trm_status status = app_elastic_range(app, &elastic.least, &elastic.most, err);
+    trm_status status = read_elastic_range(app, &elastic.least, &elastic.most, err);
     /* silent ranks are noticed in the time of --elastic-deadline */
     if (app->o.elastic != NULL) {
         elastic.join.stall_seconds = app->o.elastic_deadline;

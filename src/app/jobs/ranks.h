@@ -13,11 +13,6 @@
 TRM_MUST_USE trm_status app_launch(const app_context *app, const char *const *command, int *code,
                                    trm_error *err);
 
-/* Sets *least and *most to the ranks of --elastic; 0 without it.
- *   errors  INVALID: no range, or -n outside of it */
-TRM_MUST_USE trm_status app_elastic_range(const app_context *app, int32_t *least, int32_t *most,
-                                          trm_error *err);
-
 /* Returns this program and its arguments as a command, ended by NULL, in static memory.
  *   errors  IO */
 TRM_MUST_USE trm_status app_self(const app_context *app, const char *const **out, trm_error *err);

@@ -46,7 +46,7 @@
     }
 
 /* clang-format off */
-const app_flag app_flags[] = {
+static const app_flag flag_table[] = {
     /* ---- Every command */
     BOOL("json", json, "one JSON object a line on stdout, nothing else"),
     BOOL("quiet", quiet, "no progress, no warnings"),
@@ -380,7 +380,7 @@ const app_flag app_flags[] = {
     {.name = NULL},
 };
 
-#define GROUP(group, title, kind, names) const app_group app_group_##group = {title, names, app_flags, kind}
+#define GROUP(group, title, kind, names) const app_group app_group_##group = {title, names, flag_table, kind}
 GROUP(common, "Every command", NULL, "json quiet verbose color help");
 GROUP(plain, "Every command", NULL, "color help");
 GROUP(dry_run, NULL, NULL, "dry-run");
@@ -435,7 +435,7 @@ GROUP(tokenizer, "Tokenizer", NULL, "tokenizer@tokenizer output@tokenizer lines"
 /* Contract in app.h. -1 stands for "not given" where 0 is a value. */
 void app_defaults(app_options *o) {
     memset(o, 0, sizeof *o);
-    for (const app_flag *f = app_flags; f->name != NULL; f++) {
+    for (const app_flag *f = flag_table; f->name != NULL; f++) {
         if (f->fallback != NULL) {
             (void)!app_store(f, f->fallback, o, NULL);
         }

@@ -96,8 +96,9 @@ trm_status trmi_net_challenge(const trmi_credentials *mine, trmi_proof *proof, t
     return TRM_OK;
 }
 
-void trmi_net_answer(const trmi_credentials *mine, const trmi_proof *proof,
-                     uint8_t out[TRMI_PROOF_BYTES]) {
+/* Computes the PROOF of a connector. */
+static void compute_answer(const trmi_credentials *mine, const trmi_proof *proof,
+                           uint8_t out[TRMI_PROOF_BYTES]) {
     trmi_net_mac(mine->token, "connector", proof->hello, proof->hello_bytes, proof->challenge,
                  TRMI_CHALLENGE_BYTES, out);
 }
@@ -105,7 +106,7 @@ void trmi_net_answer(const trmi_credentials *mine, const trmi_proof *proof,
 bool trmi_net_check_answer(const trmi_credentials *mine, const trmi_proof *proof,
                            const uint8_t found[TRMI_PROOF_BYTES]) {
     uint8_t expected[TRMI_PROOF_BYTES];
-    trmi_net_answer(mine, proof, expected);
+    compute_answer(mine, proof, expected);
     return CRYPTO_memcmp(expected, found, TRMI_PROOF_BYTES) == 0;
 }
 
@@ -162,7 +163,7 @@ trm_status trmi_net_prove_token(int fd, const trmi_credentials *mine,
     }
     if (status == TRM_OK) {
         TRMI_TRY(check_challenge(mine, &proof, peer, err));
-        trmi_net_answer(mine, &proof, answer);
+        compute_answer(mine, &proof, answer);
         status = trmi_net_send(fd, answer, sizeof answer, patience, err);
     }
     if (status == TRM_TIMEOUT || status == TRM_PEER) {

@@ -23,9 +23,6 @@ const char *trmi_net_check_hello(const trmi_proof *proof, size_t have, const trm
 uint16_t trmi_net_hello_version(const trmi_proof *proof);
 /* Builds the CHALLENGE of an acceptor.   errors  IO (no random bytes) */
 trm_status trmi_net_challenge(const trmi_credentials *mine, trmi_proof *proof, trm_error *err);
-/* Computes the PROOF of a connector. */
-void trmi_net_answer(const trmi_credentials *mine, const trmi_proof *proof,
-                     uint8_t out[TRMI_PROOF_BYTES]);
 /* Returns whether a PROOF is right; in constant time. */
 bool trmi_net_check_answer(const trmi_credentials *mine, const trmi_proof *proof,
                            const uint8_t found[TRMI_PROOF_BYTES]);

@@ -86,8 +86,6 @@ trm_status trmi_split_assemble(struct trm_exec *exec, const trmi_partition_leaf 
                                trm_dtype dtype, const void *part, void *whole, trm_error *err);
 /* Takes this rank's parts of what was fed. Collective where ranks feed their own samples. */
 trm_status trmi_split_take_inputs(struct trm_exec *exec, trm_error *err);
-/* Returns the shape that a caller feeds: of the whole batch, or of this rank's samples. */
-trm_shape trmi_split_fed_shape(const struct trmi_split_input *input);
 /* Hooks of the way `split` (distributed/distribution.h): where a caller writes a whole batch;
  * this rank's part of a whole batch, to where kernels read it: the rest is not copied. */
 void trmi_split_input_place(struct trm_exec *exec, int32_t index, trm_tensor *place);

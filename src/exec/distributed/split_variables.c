@@ -150,7 +150,8 @@ trm_status trmi_split_norms(void *context, double *sums, int64_t count, trm_erro
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
-trm_shape trmi_split_fed_shape(const trmi_split_input *in) {
+/* Returns the shape that a caller feeds: of the whole batch, or of this rank's samples. */
+static trm_shape fed_shape(const trmi_split_input *in) {
     return trmi_input_cut_shape(&in->cut, &in->leaf->global);
 }
 
@@ -185,7 +186,7 @@ static trm_status find_cut(const trm_exec *exec, int32_t index, const char *name
 
 /* Makes memory for the part that this rank feeds; none where it feeds the whole. */
 static trm_status make_own(trmi_split_input *in, trm_dtype dtype, trm_error *err) {
-    trm_shape shape = trmi_split_fed_shape(in);
+    trm_shape shape = fed_shape(in);
     char *own = NULL;
     if (in->cut.parts > 1) {
         TRMI_TRY(TRMI_NEW(err, own, (size_t)trm_shape_count(&shape) * trm_dtype_bytes(dtype),
@@ -199,7 +200,7 @@ static trm_status make_own(trmi_split_input *in, trm_dtype dtype, trm_error *err
 static trm_status join_parts(trm_exec *exec, const trmi_split_input *in, trm_dtype dtype,
                              trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
-    trm_shape part = trmi_split_fed_shape(in);
+    trm_shape part = fed_shape(in);
     int64_t count = trm_shape_count(&part);
     char *all;
     TRMI_TRY(
@@ -283,7 +284,7 @@ void trmi_split_input_place(trm_exec *exec, int32_t index, trm_tensor *place) {
     trmi_split_input *in = &trmi_parallel_of(exec)->split->whole_inputs[index];
     in->taken = false; /* the caller writes */
     place->data = in->own != NULL ? in->own : in->data;
-    place->shape = trmi_split_fed_shape(in);
+    place->shape = fed_shape(in);
 }
 
 bool trmi_split_feed(trm_exec *exec, int32_t index, const trm_tensor *place, const void *whole) {

@@ -19,17 +19,6 @@ int64_t trmi_ref_ravel(const trm_shape *shape, const int64_t *at);
  * `wide`. */
 int64_t trmi_ref_broadcast_index(const trm_shape *shape, const trm_shape *wide, const int64_t *at);
 
-/* The part of a pool's window that lies inside the image. */
-typedef struct trmi_ref_window {
-    int64_t h0, h1, w0, w1;
-    double size; /* what an average divides by */
-} trmi_ref_window;
-trmi_ref_window trmi_ref_window_of(const trmi_attrs *attrs, const trm_shape *x, int64_t oh,
-                                   int64_t ow);
-/* Returns the first element of a window, in row-major order, that equals its maximum (as in
- * PyTorch). */
-int64_t trmi_ref_arg_max(const trm_tensor *x, const trmi_ref_window *window, int64_t plane);
-
 #define X(KIND, row) trm_status trmi_ref_##row(const trmi_ref_args *args, trm_error *err);
 #include "graph/ops.def"
 #undef X

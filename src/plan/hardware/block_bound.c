@@ -154,26 +154,27 @@ static void add_decisions(bounding *b, const trmi_block_cut *k, int32_t zero, co
     b->list[b->count++] = full;
 }
 
-/* Lists the decisions of all kinds that have so many micro-batches on so many stages. */
-static void list_decisions(bounding *b, const plan_shape *f, double blocks) {
-    const trmi_plan_problem *q = b->problem;
-    b->count = 0;
-    for (int64_t i = 0; i < b->kinds_count; i++) {
-        if (trmi_kind_micros(q, &b->kinds[i], f->stages) == f->micros) {
-            for (int32_t zero = 0; zero <= q->zero; zero++) {
-                add_decisions(b, &b->kinds[i], zero, f, blocks);
-            }
-        }
-    }
-}
-
-int64_t trmi_kind_micros(const trmi_plan_problem *q, const trmi_block_cut *k, int64_t stages) {
+/* Returns the micro-batches of a step on so many stages; 0: the kind does not divide them. */
+static int64_t count_micros(const trmi_plan_problem *q, const trmi_block_cut *k, int64_t stages) {
     int64_t devices = q->devices / stages, model = k->tensor * k->context;
     if (q->devices % stages != 0 || devices % model != 0 || devices % k->experts != 0) {
         return 0;
     }
     int64_t samples = devices / model * k->micro_batch;
     return q->batch % samples == 0 ? q->batch / samples : 0;
+}
+
+/* Lists the decisions of all kinds that have so many micro-batches on so many stages. */
+static void list_decisions(bounding *b, const plan_shape *f, double blocks) {
+    const trmi_plan_problem *q = b->problem;
+    b->count = 0;
+    for (int64_t i = 0; i < b->kinds_count; i++) {
+        if (count_micros(q, &b->kinds[i], f->stages) == f->micros) {
+            for (int32_t zero = 0; zero <= q->zero; zero++) {
+                add_decisions(b, &b->kinds[i], zero, f, blocks);
+            }
+        }
+    }
 }
 
 /* ---- the least of a stage -------------------------------------------------------------------- */
@@ -549,7 +550,7 @@ static void bound_all(bounding *b, int64_t *micros, double best) {
     for (int64_t stages = 1; stages <= q->model->layers && !b->failed; stages++) {
         int64_t listed = 0;
         for (int64_t i = 0; i < b->kinds_count && q->devices % stages == 0; i++) {
-            int64_t number = trmi_kind_micros(q, &b->kinds[i], stages);
+            int64_t number = count_micros(q, &b->kinds[i], stages);
             micros[listed] = number;
             listed += number > 0;
         }

@@ -225,10 +225,6 @@ typedef struct trmi_parameter_messages {
  * counts. */
 void trmi_add_messages(const trmi_plan_problem *problem, int32_t zero, trmi_device_group group,
                        double parameters, double starts, trmi_parameter_messages *out);
-/* Returns the seconds of a step's messages that forward and backward of a micro-batch, of `window`
- * seconds, do not hide. */
-double trmi_exposed_messages(const trmi_plan_problem *problem, int64_t micros,
-                             const trmi_parameter_messages *messages, const double window[2]);
 /* Returns how many blocks a stage has, in all its chunks. */
 int64_t trmi_stage_count(const trmi_transformer *model, const trmi_parallelism *plan,
                          int64_t stage);
@@ -241,9 +237,6 @@ typedef struct trmi_block_cut {
     int64_t tensor, context, experts, micro_batch;
     trmi_block_price price[2]; /* of a block; of the output layer */
 } trmi_block_cut;
-/* Returns the micro-batches of a step on so many stages; 0: the kind does not divide them. */
-int64_t trmi_kind_micros(const trmi_plan_problem *problem, const trmi_block_cut *kind,
-                         int64_t stages);
 /* Bounds the seconds of all plans in which each block of each stage is of one of these kinds, has a
  * ZeRO stage, and recomputes nothing, norms and activations, or all, by itself (block_bound.c).
  * best: seconds of the best plan that is known, or INFINITY; *out is at most that, and INFINITY if no

@@ -247,9 +247,10 @@ void trmi_add_messages(const trmi_plan_problem *problem, int32_t zero, trmi_devi
     out->each[0] += zero == 3 ? gather : 0;
 }
 
-/* Contract in parallelism.h. Messages of one direction travel one after another beside the operators
- * of that direction; those of once a step beside the last backward or the first forward. */
-double trmi_exposed_messages(const trmi_plan_problem *problem, int64_t micros,
+/* Returns the seconds of a step's messages that forward and backward of a micro-batch, of `window`
+ * seconds, do not hide. Messages of one direction travel one after another beside the operators of
+ * that direction; those of once a step beside the last backward or the first forward. */
+static double price_messages(const trmi_plan_problem *problem, int64_t micros,
                              const trmi_parameter_messages *m, const double window[2]) {
     double sum = 0, hide = problem->hardware->hide_data;
     for (int i = 0; i < 2; i++) {
@@ -446,7 +447,7 @@ static void time_stage(const trmi_plan_problem *problem, const trmi_parallelism 
     if (experts > 0) {
         trmi_add_messages(problem, p->zero, same, experts, 1, &messages);
     }
-    out->data = trmi_exposed_messages(problem, p->micro_count, &messages, window);
+    out->data = price_messages(problem, p->micro_count, &messages, window);
     double updated =
         p->zero >= 1 ? own / (double)all.ranks + experts / (double)same.ranks : own + experts;
     out->update = trmi_hardware_stream(problem->hardware, 30 * updated, 1);

@@ -144,7 +144,8 @@ double trmi_transformer_attention(const trmi_transformer *t) {
     return keys + heads * v * h + norms;
 }
 
-double trmi_transformer_dense(const trmi_transformer *t) {
+/* Returns the parameters of a dense inner layer. */
+static double count_dense(const trmi_transformer *t) {
     return (t->gated ? 3.0 : 2.0) * (double)t->width * (double)t->hidden;
 }
 
@@ -156,11 +157,13 @@ double trmi_transformer_router(const trmi_transformer *t) {
     return (double)t->width * (double)t->experts;
 }
 
-double trmi_transformer_embedding(const trmi_transformer *t) {
+/* Returns the parameters of the embeddings. */
+static double count_embedding(const trmi_transformer *t) {
     return (double)t->width * ((double)t->vocabulary + (t->positions ? (double)t->context : 0));
 }
 
-double trmi_transformer_output(const trmi_transformer *t) {
+/* Returns the parameters of the output layer, also where it is the embedding. */
+static double count_output(const trmi_transformer *t) {
     return (double)t->width * (double)t->vocabulary;
 }
 
@@ -168,19 +171,19 @@ double trmi_transformer_output(const trmi_transformer *t) {
  * experts. */
 static double count_inner(const trmi_transformer *t, double experts) {
     double layers = (double)t->layers, dense = t->experts > 0 ? (double)t->dense : layers;
-    return dense * trmi_transformer_dense(t) +
+    return dense * count_dense(t) +
            (layers - dense) * ((experts + (double)t->shared_experts) * trmi_transformer_expert(t) +
                                trmi_transformer_router(t));
 }
 
 double trmi_transformer_parameters(const trmi_transformer *t) {
     return (double)t->layers * trmi_transformer_attention(t) + count_inner(t, (double)t->experts) +
-           trmi_transformer_embedding(t) + (t->tied ? 0 : trmi_transformer_output(t));
+           count_embedding(t) + (t->tied ? 0 : count_output(t));
 }
 
 double trmi_transformer_active(const trmi_transformer *t) {
     return (double)t->layers * trmi_transformer_attention(t) +
-           count_inner(t, (double)t->top_experts) + trmi_transformer_output(t);
+           count_inner(t, (double)t->top_experts) + count_output(t);
 }
 
 double trmi_transformer_flops(const trmi_transformer *t) {

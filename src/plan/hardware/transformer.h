@@ -39,15 +39,11 @@ bool trmi_transformer_preset(const char *model, const char *preset, trmi_transfo
  *   errors  INVALID */
 trm_status trmi_transformer_check(const trmi_transformer *t, trm_error *err);
 
-/* Return the parameters of all products and norms of attention in one block; of a dense inner
- * layer; of one expert; of the router. */
+/* Return the parameters of all products and norms of attention in one block; of one expert; of the
+ * router. */
 double trmi_transformer_attention(const trmi_transformer *t);
-double trmi_transformer_dense(const trmi_transformer *t);
 double trmi_transformer_expert(const trmi_transformer *t);
 double trmi_transformer_router(const trmi_transformer *t);
-/* Return the parameters of the embeddings; of the output layer (also where it is the embedding). */
-double trmi_transformer_embedding(const trmi_transformer *t);
-double trmi_transformer_output(const trmi_transformer *t);
 /* Return all parameters; those that take part in the products of one token. */
 double trmi_transformer_parameters(const trmi_transformer *t);
 double trmi_transformer_active(const trmi_transformer *t);

@@ -111,9 +111,6 @@ typedef struct trmi_price_table {
 /* Returns the number of a spread; -1 = not in the table. */
 int32_t trmi_price_number(const trmi_price_table *table, const trmi_mesh *mesh,
                           const trmi_spread *spread);
-/* Returns the seconds of the cheapest way between two spreads; INFINITY: none. */
-double trmi_price_between(const trmi_price_table *table, const trmi_mesh *mesh,
-                          const trmi_spread *from, const trmi_spread *to);
 /* Fills a table whose shape, dtype and no_columns are set. Its arrays lie in the arena.
  *   errors  UNSUPPORTED (too many spreads), NOMEM */
 trm_status trmi_price_table_fill(trmi_price_table *table, const trmi_mesh *mesh,

@@ -66,8 +66,9 @@ int32_t trmi_price_number(const trmi_price_table *t, const trmi_mesh *mesh, cons
     return number;
 }
 
-double trmi_price_between(const trmi_price_table *t, const trmi_mesh *mesh, const trmi_spread *from,
-                          const trmi_spread *to) {
+/* Returns the seconds of the cheapest way between two spreads; INFINITY: none. */
+static double price_between(const trmi_price_table *t, const trmi_mesh *mesh,
+                            const trmi_spread *from, const trmi_spread *to) {
     int32_t a = trmi_price_number(t, mesh, from), b = trmi_price_number(t, mesh, to);
     return a < 0 || b < 0 ? INFINITY : (double)t->seconds[(int64_t)a * t->count + b];
 }
@@ -79,7 +80,7 @@ double trmi_space_move_seconds(const trmi_space *s, int32_t value, const trmi_sp
     for (int64_t i = 0; i < s->prices_count; i++) {
         if (s->prices_of[i].dtype == v->dtype &&
             trm_shape_equal(&s->prices_of[i].shape, &v->shape)) {
-            return trmi_price_between(&s->prices_of[i], &s->mesh, from, to);
+            return price_between(&s->prices_of[i], &s->mesh, from, to);
         }
     }
     return INFINITY;

@@ -160,10 +160,5 @@ static inline void trmi_row_table_initial(trmi_row_table *table, uint64_t key) {
         trmi_row_init_values(&o->init, o->seed, key, o->width, table->values);
     }
 }
-/* Returns a record for a new row (contents undefined), making room within the budget; NULL
- * without room. */
-char *trmi_row_table_take_row(trmi_row_table *table, uint64_t key, uint32_t tick);
-/* Removes one row if the table has reached its cap. Returns false if none can be removed. */
-bool trmi_row_table_keep_cap(trmi_row_table *table, uint32_t tick);
 
 #endif

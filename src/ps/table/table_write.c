@@ -282,9 +282,9 @@ static bool cold_victim(trmi_row_table *table, uint64_t *key) {
     return seen > 0;
 }
 
-/* Contract in table.h. Spilled rows leave first: every one of them is colder than those in
- * memory. */
-bool trmi_row_table_keep_cap(trmi_row_table *table, uint32_t tick) {
+/* Removes one row if the table has reached its cap. Returns false if none can be removed. Spilled
+ * rows leave first: every one of them is colder than those in memory. */
+static bool keep_cap(trmi_row_table *table, uint32_t tick) {
     int64_t cold = table->spill == NULL ? 0 : table->spilled.count;
     if (table->rows.count + cold < table->rows_max) {
         return true;
@@ -302,7 +302,9 @@ bool trmi_row_table_keep_cap(trmi_row_table *table, uint32_t tick) {
     return true;
 }
 
-char *trmi_row_table_take_row(trmi_row_table *table, uint64_t key, uint32_t tick) {
+/* Returns a record for a new row (contents undefined), making room within the budget; NULL
+ * without room. */
+static char *take_row(trmi_row_table *table, uint64_t key, uint32_t tick) {
     char *record = trmi_rows_insert(&table->rows, key);
     if (record == NULL && make_room(table, key, tick)) {
         record = trmi_rows_insert(&table->rows, key);
@@ -320,9 +322,7 @@ static char *create_row(trmi_row_table *table, uint64_t key, const trmi_tick *ti
         return NULL;
     }
     /* At the cap on rows another row leaves first. */
-    char *record = trmi_row_table_keep_cap(table, tick->tick)
-                       ? trmi_row_table_take_row(table, key, tick->tick)
-                       : NULL;
+    char *record = keep_cap(table, tick->tick) ? take_row(table, key, tick->tick) : NULL;
     if (record == NULL) {
         table->stats.no_room++;
         return NULL;
@@ -353,9 +353,8 @@ bool trmi_row_table_restore(trmi_row_table *table, const void *record, bool fres
     if (!fresh) {
         trmi_row_table_remove(table, header.key);
     }
-    char *to = trmi_row_table_keep_cap(table, header.last_tick)
-                   ? trmi_row_table_take_row(table, header.key, header.last_tick)
-                   : NULL;
+    char *to =
+        keep_cap(table, header.last_tick) ? take_row(table, header.key, header.last_tick) : NULL;
     if (to == NULL) {
         table->stats.no_room++;
         return false;
@@ -370,7 +369,7 @@ static trm_status unspill_row(trmi_row_table *table, uint64_t key, uint32_t slot
                               const trmi_tick *tick, char **out, trm_error *err) {
     TRMI_TRY(trmi_spill_get(table->spill, slot, table->record, err));
     trmi_row_table_touch(table, table->record);
-    char *record = trmi_row_table_take_row(table, key, tick->tick);
+    char *record = take_row(table, key, tick->tick);
     *out = record;
     if (record == NULL) {
         table->stats.no_room++;
