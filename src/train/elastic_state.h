@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/elastic_state.h: what a model of an elastic job keeps (elastic.c). */
+/* train/elastic_state.h: what a model of an elastic job keeps (elastic.c).
+ *
+ *      mark -> forward, backward, update -> hooks         begun_*, marked, hooked_step, told_step
+ *      a failure or a wish -> capture                     kept, at, valid
+ *      next epoch -> hand over -> compile -> write        asked, samples, blocks, rank_samples
+ *
+ * `kept` and `at` are a state only while `valid`. Samples and blocks are those of the batch of all
+ * ranks; the part of one rank follows from their number. One thread uses the struct, except `maker`,
+ * which makes the memory of `kept` while `making`. */
 #ifndef TRMI_TRAIN_ELASTIC_STATE_H
 #define TRMI_TRAIN_ELASTIC_STATE_H
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench split: runs plans of a split on ranks of this machine and prints time and memory of
- * each. It is one plan at a time, without the comparison of plan --validate. */
+ * each. It is one plan at a time, without the comparison of plan --validate.
+ *
+ * The launcher only checks the plans, so that an error is reported once; the ranks run them, all in
+ * the same order. Every rank measures; rank 0 prints. */
 #include "app/app.h"
 #include "app/commands/bench.h"
 #include "app/commands/planning.h"

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster check, show, make, merge: rank tables and the environment, before a job is started. */
+/* cluster check, show, make, merge: rank tables and the environment, before a job is started.
+ *
+ *      check FILE   read the table, describe it                     trm_rank_table_read, _text
+ *      show, check  describe the place of this process in its job   trm_cluster_from_env, _text
+ *      make         a table from --hosts                            trm_rank_table_make
+ *      merge        one table from those of the hosts               trm_rank_table_merge
+ *
+ * No command starts a process or joins a job. A file that exists is never overwritten; without
+ * --output a table goes to stdout. A text of the library belongs to the function that prints it. */
 #include "app/app.h"
 
 #include "trireme/dist.h"

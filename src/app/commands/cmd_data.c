@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data synth, info, fetch. curl or wget fetch the data: no network code of the program handles
- * bytes of a foreign host. */
+/* data synth, info, fetch.
+ *
+ * curl or wget fetch the data: no network code of the program handles bytes of a foreign host. An
+ * archive is used only if its SHA-256 is the expected one, and its folder gets its name last, so
+ * that it is there whole or not at all. info reads; only synth and fetch write. */
 #include "app/app.h"
 
 #include "trireme/base.h"

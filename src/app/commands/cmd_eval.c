@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* eval: metrics of a checkpoint on the test part, by one process or by ranks that share the
- * data. The options of the network come from the checkpoint (recall.c). */
+ * data. The options of the network come from the checkpoint (recall.c).
+ *
+ * The order matters: the checkpoint's description is read first, because it determines the size of
+ * images and the fields of the data. Nothing of the checkpoint is changed. The ranks of a job read
+ * different samples and have the same result. */
 #include "app/models/models.h"
 
 #include <stdio.h>

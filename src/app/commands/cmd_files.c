@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* export and import: a model's weights to and from files of other programs. */
+/* export and import: a model's weights to and from files of other programs.
+ *
+ *      export   recall the options of the checkpoint -> model -> load -> file of --to
+ *      import   recall the options of a Hugging Face folder -> model -> load --from -> ckpt-0
+ *
+ * The model exists for its weights alone: it is compiled for evaluation, on a batch of one random
+ * sample. With --dry-run everything is checked and loaded, and nothing is written. import refuses a
+ * folder that has a checkpoint. */
 #include "app/models/models.h"
 
 #include "trireme/language.h"

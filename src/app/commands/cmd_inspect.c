@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect: the kind and content of a file, determined by its content. The library knows most
- * kinds; rank tables, plans and folders of servers are recognised here first. */
+/* inspect: the kind and content of a file, determined by its content, never by its name alone.
+ *
+ *      rank table, plan, folder of servers   recognised here, described by their commands
+ *      all other kinds                       trm_inspect and its recognisers
+ *
+ * Files come from anywhere: only their beginnings are read to recognise them, and nothing is
+ * written. */
 #include "app/app.h"
 
 #include "trireme/dist.h"

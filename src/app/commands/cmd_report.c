@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* report: what the records of one or several runs say, as a short text, as one JSON object, or as a
- * page with curves. Works on a run that is still training. */
+ * page with curves. Works on a run that is still training.
+ *
+ * All forms are made from the one object of app_run_json (run_report.c), so they cannot disagree:
+ * the text prints members of it, --json prints it, the page contains it. */
 #include "app/app.h"
 #include "app/output/page.h"
 #include "app/output/run.h"

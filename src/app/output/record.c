@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The record of a run (contract and drawing in record.h). Threads of the library log while the
- * training reports: trm_record_line may be called by any of them. */
+/* The record of a run (contract and drawing in record.h).
+ *
+ * A process has at most one record. Threads of the library log while the training reports, so
+ * app_record_line may be called by any of them; the main thread alone opens and closes a record. A
+ * line that cannot be written is reported once and stops nothing. */
 #include "app/output/record.h"
 
 #include "app/options/flags.h"

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base/format/proto.h: the wire form of protocol buffers: writes fields, and reads them with bounds
- * checks. https://protobuf.dev/programming-guides/encoding/ */
+ * checks. https://protobuf.dev/programming-guides/encoding/
+ *
+ *      write   trmi_proto_string(&text, 1, "name"); trmi_proto_message(&text, 2, &inner);
+ *      read    trmi_proto p = {data, bytes}; trmi_proto_field f;
+ *              while (trmi_proto_next(&p, &f)) { switch (f.field) ... }
+ *
+ * There are no generated messages: the caller knows the numbers of the fields. A reader stops at
+ * the first malformed field and says so in its state; it never reads past its end, and allocates
+ * nothing. */
 #ifndef TRMI_BASE_PROTO_H
 #define TRMI_BASE_PROTO_H
 

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sealed memory files: creating and opening them. The header gives the reason for each check. */
+/* Sealed memory files: creating and opening them. The header has a drawing, and the reason for each
+ * check.
+ *
+ * A file is sealed before another process hears of it, and its size never changes afterwards. The
+ * process that opens it trusts nothing: kind, owner, mode, seals and size are checked on the
+ * descriptor that is mapped, not only on the path. */
 #define _GNU_SOURCE /* memfd_create, F_GET_SEALS, O_PATH */
 #include "comm/shm/shared_memory.h"
 

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JPEG through libjpeg-turbo, which scales while it decodes. CMYK as Adobe writes it (inverted)
- * becomes RGB. */
+ * becomes RGB.
+ *
+ * A decoder belongs to the scratch of one worker and is kept from image to image. Files come from
+ * strangers: sizes are checked before memory is taken, and warnings of the library that mean lost
+ * pixels are errors (is_harmless_warning). */
 #include "data/image/picture.h"
 
 #include "base/error.h"

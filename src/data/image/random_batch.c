@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A dataset that always returns the same random batch. It is written once into each buffer, so
- * reading takes no time; benchmarks use it. */
+/* A dataset that always returns the same random batch, for benchmarks: it is written once into each
+ * buffer, so reading takes no time.
+ *
+ * Values depend on their place in the batch only, so that all runs train on the same numbers. The
+ * dataset counts samples and epochs as any other does. */
 #include "base/arguments.h"
 #include "base/error.h"
 #include "base/rng.h"

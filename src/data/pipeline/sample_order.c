@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of samples. Without a window each place is computed directly: shards take turns, and a
- * shuffle is a pseudo-random permutation (trmi_permute) of all samples, which needs no memory. */
+/* The order of samples: which sample of the data stands at a place of an epoch, for one shard.
+ *
+ *      place of the shard -> position_of: shards take turns -> sample_at: permutation of the epoch
+ *
+ * Without a window each place is computed directly: a shuffle is a pseudo-random permutation
+ * (trmi_permute) of all samples, which needs no memory. With a window samples are drawn one after
+ * the other. Either way the order is a function of seed, epoch and place, so a resume needs no
+ * state. */
 #include "data/pipeline/sample_order.h"
 
 #include "base/checked.h"

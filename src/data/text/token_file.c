@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of token ids (contract in token_file.h): as nanoGPT writes them, ids alone, or as llm.c
- * does, after a header that has their number and size. */
+ * does, after a header that has their number and size.
+ *
+ * The parser works on bytes in memory and decides the form by the first number. Numbers of a header
+ * are compared with the size of the file before anything is taken. */
 #include "data/text/token_file.h"
 
 #include "trireme/data.h"

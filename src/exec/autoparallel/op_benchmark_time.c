@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tools of a measurement: clock, sweep of the caches, median and spread of times, maximum over
- * the ranks, number of CPUs that the ranks have. Callers: op_benchmark.c, link_benchmark.c. */
+ * the ranks, number of CPUs that the ranks have. Callers: op_benchmark.c, link_benchmark.c.
+ *
+ * One thread is timed by its CPU time, which other processes do not disturb; several by the wall
+ * clock. The memory of a sweep stays within the limit of the executor together with what is
+ * measured. Functions with `comm` are collective: all ranks call them, in the same order. */
 #define _GNU_SOURCE
 #include "exec/autoparallel/op_benchmark.h"
 

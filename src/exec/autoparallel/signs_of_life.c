@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread that sends signs of life (signs_of_life.h). */
+/* The thread that sends signs of life; signs_of_life.h has the drawing.
+ *
+ * The mutex `turn` is held by whichever of caller and thread uses the communicator, so their
+ * messages never mix. The thread ends by itself when a send fails or when it has given up;
+ * trmi_signs_stop joins it in each case. Nothing is sent less than `between` seconds after the last
+ * message of either. */
 #include "exec/autoparallel/signs_of_life.h"
 
 #include "base/error.h"

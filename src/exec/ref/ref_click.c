@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reference kernels of PAIR_DOTS and BAG_POOL and their gradients. */
+/* Reference kernels of PAIR_DOTS and BAG_POOL and their gradients: the operators of click models.
+ *
+ * They define what the operators compute: sums in double precision, in the order of the rows. In a
+ * partitioned program a rank has some rows or some bags only; offsets are always those of the whole
+ * tensor (trmi_op_part: begin, bag, extent), and what a rank lacks counts as zero. */
 #include "exec/ref/ref.h"
 
 #include "base/checked.h"

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reference kernels of elementwise operators and dropout, with broadcasting. */
+/* Reference kernels of elementwise operators and dropout, with broadcasting.
+ *
+ * They define what the operators compute: one scalar function for each operator, in double
+ * precision, applied to each element and rounded once. A NaN of x passes the ReLU, so that it is
+ * seen. A dropout mask is a function of (seed, step, key, element of the whole tensor), so that
+ * backward, other ranks and other thread counts draw the same one. */
 #include "exec/ref/ref.h"
 
 #include "base/rng.h"

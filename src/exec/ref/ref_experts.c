@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reference kernels of mixtures of experts: the k largest of a row and their gradient, and
- * products of each row with the weights of its expert. */
+ * products of each row with the weights of its expert.
+ *
+ * They define what the operators compute. The number of an expert is that of the whole layer; a
+ * rank of a partitioned program has some of the experts, and rows of the others are zero there, so
+ * that the sum over the ranks is the result. */
 #include "exec/ref/ref.h"
 
 #include "base/error.h"

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reference kernels of operators that only move elements. */
+/* Reference kernels of operators that only move elements: reshape, broadcast, transpose, concat,
+ * slice, pad, one-hot.
+ *
+ * They define what the operators compute. Elements are moved as numbers through trmi_ref_get and
+ * trmi_ref_set, so every type works, and an element is never rounded: it keeps its type. */
 #include "exec/ref/ref.h"
 
 trm_status trmi_ref_reshape(const trmi_ref_args *args, trm_error *err) {

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds and reads the manifests of a folder, and finds its logs (contracts in snapshot_manifest.h);
- * server_restore.c writes them. */
+ * server_restore.c writes them.
+ *
+ * A manifest is written last, so a snapshot without one is not complete and does not exist here.
+ * The folder may be written to meanwhile: names that are not the servers' are left alone, and
+ * temporary files of living processes stay. */
 #include "ps/snapshot/snapshot_manifest.h"
 
 #include "base/error.h"

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/table/lookup_loop.h: the loop of lookup.h, for the instruction set of the file that
- * includes it. All functions are inlined into their callers there. */
+/* ps/table/lookup_loop.h: the loop of lookup.h, whose three stages are drawn there, for the
+ * instruction set of the file that includes it. All functions are inlined into their callers there.
+ *
+ * The loop only reads, unless the caller's visit writes to the record that it gets. Absent keys are
+ * listed in rising order of their positions. Keys are worked on in groups; the last few that fill
+ * no group, and those that a guide confused, go through trmi_fly_far. */
 #ifndef TRMI_PS_LOOKUP_LOOP_H
 #define TRMI_PS_LOOKUP_LOOP_H
 

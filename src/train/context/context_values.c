@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks and parses the texts of context options, by the form of their row (contracts in
- * context.h). Words and lists are compared in lower case. */
+ * context.h). Words and lists are compared in lower case.
+ *
+ * A value is stored only after it was checked, in the one spelling that its readers compare with. So
+ * the functions that parse for readers (trmi_context_cuts, _size, _norm) cannot fail there. */
 #include "train/context/context.h"
 
 #include "base/error.h"
@@ -108,7 +111,7 @@ trm_status trmi_context_take(const trmi_context_row *row, const char *value, cha
     int32_t cuts[TRMI_CONTEXT_LIST_MAX];
     size_t length = strlen(value);
     if (length >= TRMI_CONTEXT_TEXT_MAX) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: a value has at most %d letters, this one %zu",
+        return TRMI_FAIL(err, TRM_INVALID, "%s: a value has at most %d characters, this one %zu",
                          row->name, TRMI_CONTEXT_TEXT_MAX - 1, length);
     }
     bool keep = row->form == TRMI_CONTEXT_TEXT;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Describes what a process will do with its configuration, as text or JSON (trm_estimator_plan,
- * the program's --check). */
+ * the program's --check).
+ *
+ * Nothing is started, connected or written. Values are those that the roles will use, defaults
+ * filled in; both forms have the same ones. */
 #include "train/estimator/estimator.h"
 
 #include "base/arguments.h"

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Describes the machine for `doctor` and the benchmarks, from /proc, /sys and the libraries
- * (trireme/base.h). A property that cannot be read is left empty or -1; nothing here fails. */
+ * (trireme/base.h). A property that cannot be read is left empty or -1; nothing here fails.
+ *
+ * It is a description only: no choice of kernels, threads or plans reads it. They ask the operating
+ * system's table (base/os.h) and the CPU's features (base/cpu.h) themselves. */
 #include "trireme/base.h"
 
 #include "base/arguments.h"

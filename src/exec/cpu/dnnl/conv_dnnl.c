@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolution by oneDNN's direct kernels. It can solve every problem, so there is always an
- * algorithm. */
+/* Convolution by oneDNN's direct kernels: one row of the table of algorithms (conv.h). It can solve
+ * every problem, so there is always an algorithm.
+ *
+ * The guess of its time is compared only with those of the other algorithms, and orders them before
+ * any is timed. Images stay in our layouts: oneDNN gets their strides. Weights are converted in each
+ * run where oneDNN prefers another layout (dnnl_compat_conv.c). */
 #include "exec/cpu/conv/conv.h"
 
 #include "exec/cpu/tuning/rates.h"

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/ops/click_body.h: inner products of all pairs of one sample's rows; bags; sums by group.
- * Included by memory_kernels.c. */
+/* exec/cpu/ops/click_body.h: loops of click models: inner products of all pairs of one sample's
+ * rows; bags; sums by group. Part of the body of memory_kernels.c, compiled for each instruction
+ * set.
+ *
+ * No function starts a thread, and none adds the numbers of a sample in an order that depends on
+ * other samples of the call: any division of the samples among threads gives the same bits. */
 
 enum {
     PAIRS_TILE = 32 /* columns at a time */,
