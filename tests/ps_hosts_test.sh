@@ -68,7 +68,8 @@ job processes 127.$((RANDOM % 200 + 20)).$((RANDOM % 250 + 1)) "" ""
 
 # An unprivileged container may refuse any of these, to root too.
 two_spaces() {
-    [ "$(id -u)" = 0 ] && ip netns add $a && ip netns add $b && ip link add pa$$ netns $a type veth peer name pb$$ netns $b &&
+    [ "$(id -u)" = 0 ] || { echo "this is user $(id -u)"; return 1; }
+    ip netns add $a && ip netns add $b && ip link add pa$$ netns $a type veth peer name pb$$ netns $b &&
         ip -n $a addr add 192.168.1.100/24 dev pa$$ && ip -n $b addr add 192.168.1.200/24 dev pb$$ &&
         ip -n $a link set pa$$ up && ip -n $b link set pb$$ up && ip -n $a link set lo up && ip -n $b link set lo up &&
         ip netns exec $a true && ip netns exec $b true

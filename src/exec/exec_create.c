@@ -372,7 +372,7 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
 }
 
 /* Contract in trireme/exec.h. owned[] has no entry for an arena that a way of training or another
- * executor has lent, so that it stays. */
+ * executor owns, so that it stays. */
 void trm_exec_destroy(trm_exec *exec) {
     if (exec == NULL) {
         return;

@@ -305,7 +305,7 @@ void trm_model_request_leave(trm_model *model) {
 trm_status trm_model_set_note(trm_model *model, const char *name, double value, trm_error *err) {
     TRMI_NEED(err, model, name);
     if (strlen(name) >= TRMI_NOTE_NAME_MAX) {
-        return TRMI_FAIL(err, TRM_INVALID, "note '%s': a name has at most %d letters", name,
+        return TRMI_FAIL(err, TRM_INVALID, "note '%s': a name has at most %d characters", name,
                          TRMI_NOTE_NAME_MAX - 1);
     }
     int32_t i = 0;

@@ -45,7 +45,7 @@ typedef struct trmi_compiled {
     struct trmi_stragglers *stragglers;
 } trmi_compiled;
 
-/* Notes of a model, and letters of a note's name with the '\0', at most. */
+/* Notes of a model, and characters of a note's name with the '\0', at most. */
 enum { TRMI_NOTES_MAX = 32, TRMI_NOTE_NAME_MAX = 48 };
 /* A named number that callbacks keep in the model and its checkpoints (trm_model_set_note). */
 typedef struct trmi_note {

@@ -230,13 +230,13 @@ static screen size_of_screen(void) {
 /* Waits a second for a key. Returns whether it ends the command. */
 static bool wait_for_end(void) {
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
-    char letter;
+    char key;
     if (poll(&input, 1, 1000) > 0) {
-        ssize_t got = read(STDIN_FILENO, &letter, 1);
+        ssize_t got = read(STDIN_FILENO, &key, 1);
         if (got == 0) { /* no keys come from there: only signals end */
             poll(NULL, 0, 1000);
         }
-        return got == 1 && (letter == 'q' || letter == 'Q' || letter == 3);
+        return got == 1 && (key == 'q' || key == 'Q' || key == 3);
     }
     return false;
 }

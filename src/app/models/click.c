@@ -69,7 +69,7 @@ static trm_status parse_columns(const char *list, char *text, size_t size, trm_c
                                             TRM_COLUMN_KEY, TRM_COLUMN_BAG};
     char *next;
     if (strlen(list) >= size) {
-        return app_fail(err, TRM_INVALID, "--columns: at most %zu letters", size - 1);
+        return app_fail(err, TRM_INVALID, "--columns: at most %zu characters", size - 1);
     }
     memcpy(text, list, strlen(list) + 1);
     *count = 0;

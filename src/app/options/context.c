@@ -59,7 +59,7 @@ static trm_status set_flag(app_context *app, const app_given_flag *given, trm_er
 static trm_status set_text(app_context *app, const char *given, trm_error *err) {
     char text[2048], *rest = NULL;
     if ((size_t)snprintf(text, sizeof text, "%s", given) >= sizeof text) {
-        return app_fail(err, TRM_INVALID, "--context: at most %zu letters", sizeof text - 1);
+        return app_fail(err, TRM_INVALID, "--context: at most %zu characters", sizeof text - 1);
     }
     for (char *item = strtok_r(text, ";", &rest); item != NULL; item = strtok_r(NULL, ";", &rest)) {
         item += strspn(item, " ");

@@ -108,7 +108,7 @@ static trm_status parse_field_tables(const char *text, app_field_tables *t, trm_
     memset(t, 0, sizeof *t);
     memset(t->same_as, -1, sizeof t->same_as);
     if (strlen(text) >= sizeof t->text) {
-        return app_fail(err, TRM_INVALID, "--field-tables: at most %zu letters",
+        return app_fail(err, TRM_INVALID, "--field-tables: at most %zu characters",
                         sizeof t->text - 1);
     }
     strcpy(t->text, strcmp(text, "separate") == 0 ? "" : text);

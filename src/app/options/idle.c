@@ -120,11 +120,11 @@ static void describe_flag(const char *name, const char *words, char *text, size_
     const char *last = strrchr(words, '|');
     size_t at = (size_t)snprintf(text, size, "--%s%s", name, words[0] != '\0' ? " " : "");
     for (const char *w = words; *w != '\0' && at + 8 < size; w++) {
-        const char letter[] = {*w, '\0'};
+        const char character[] = {*w, '\0'};
         at += (size_t)snprintf(text + at, size - at, "%s",
                                w == last   ? " and "
                                : *w == '|' ? ", "
-                                           : letter);
+                                           : character);
     }
 }
 

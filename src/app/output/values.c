@@ -85,7 +85,7 @@ static void put_member(const app_value *v) {
 static const char *put_conversion(const app_value *v, const char *at) {
     char form[32], text[32];
     size_t length = strspn(at + 1, "-+ #.0123456789") + 1;
-    char letter = at[length];
+    char conversion = at[length];
     const char *rest = at + length + 1;
     double factor = 1, number = v->kind == APP_VALUE_INT ? (double)v->of.integer : v->of.real;
     /* "{1e3}" after a conversion is a factor */
@@ -94,21 +94,21 @@ static const char *put_conversion(const app_value *v, const char *at) {
         factor = strtod(rest + 1, &end);
         rest = end + 1;
     }
-    if (letter == '%') {
+    if (conversion == '%') {
         fputc('%', report.text);
-    } else if (letter == 'd' || letter == 'u') {
-        snprintf(form, sizeof form, "%.*sll%c", (int)length, at, letter);
+    } else if (conversion == 'd' || conversion == 'u') {
+        snprintf(form, sizeof form, "%.*sll%c", (int)length, at, conversion);
         fprintf(report.text, form, (long long)v->of.integer);
-    } else if (letter == 's' || letter == 'b' || letter == 't') {
+    } else if (conversion == 's' || conversion == 'b' || conversion == 't') {
         snprintf(form, sizeof form, "%.*ss", (int)length, at);
-        const char *words = letter == 'b'        ? app_bytes(number, text, sizeof text)
-                            : letter == 't'      ? app_time(number, text, sizeof text)
+        const char *words = conversion == 'b'    ? app_bytes(number, text, sizeof text)
+                            : conversion == 't'  ? app_time(number, text, sizeof text)
                             : v->of.text == NULL ? ""
                                                  : v->of.text;
         fprintf(report.text, form, words);
         report.line = *words == '\0' || words[strlen(words) - 1] != '\n';
     } else {
-        snprintf(form, sizeof form, "%.*s%c", (int)length, at, letter);
+        snprintf(form, sizeof form, "%.*s%c", (int)length, at, conversion);
         fprintf(report.text, form, number * factor);
     }
     return rest;

@@ -84,10 +84,10 @@ struct trm_dataset {
     trmi_prefetch_worker *workers; /* [worker_count] NULL: not started */
     /* length of `workers`; index of the one that has the next batch */
     int64_t worker_count, next_worker;
-    trmi_batch_slot *lent;        /* slot of the batch that the caller has */
-    trmi_prefetch_worker *lender; /* the worker that the slot belongs to */
-    _Atomic(trmi_trace *) trace;  /* records each batch that is filled; NULL: no recording */
-    bool failed;                  /* the last batch failed, and the workers have ended */
+    trmi_batch_slot *given;         /* slot of the batch that the caller has */
+    trmi_prefetch_worker *given_by; /* the worker that the slot belongs to */
+    _Atomic(trmi_trace *) trace;    /* records each batch that is filled; NULL: no recording */
+    bool failed;                    /* the last batch failed, and the workers have ended */
 };
 
 /* Continues an epoch with another number of shards. All shards together have used the first `used`

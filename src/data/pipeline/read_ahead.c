@@ -310,7 +310,7 @@ void trmi_dataset_stop(trm_dataset *dataset) {
     trmi_free(dataset->workers);
     dataset->workers = NULL;
     dataset->worker_count = 0;
-    dataset->lent = NULL;
+    dataset->given = NULL;
 }
 
 /* ---- the caller's side --------------------------------------------------------------------- */
@@ -327,8 +327,8 @@ static trmi_batch_slot *next_slot(trm_dataset *dataset) {
     void *item = NULL;
     trm_status status = trmi_queue_pop(worker->ready, -1, &item);
     TRMI_ASSERT(status == TRM_OK);
-    dataset->lent = item;
-    dataset->lender = worker;
+    dataset->given = item;
+    dataset->given_by = worker;
     return item;
 }
 
@@ -338,10 +338,10 @@ trm_status trm_dataset_next(trm_dataset *dataset, const trm_batch **out, trm_err
     TRMI_NEED(err, dataset, out);
     TRMI_TRY(trmi_dataset_seal(dataset, err));
     /* The previous batch goes back to its worker. */
-    if (dataset->lent != NULL) {
-        trm_status returned = trmi_queue_push(dataset->lender->idle, dataset->lent);
+    if (dataset->given != NULL) {
+        trm_status returned = trmi_queue_push(dataset->given_by->idle, dataset->given);
         TRMI_ASSERT(returned == TRM_OK);
-        dataset->lent = NULL;
+        dataset->given = NULL;
     }
     /* The end of an epoch, perhaps of the last pass. */
     if (dataset->index == dataset->epoch_batches) {

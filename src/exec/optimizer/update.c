@@ -158,7 +158,7 @@ void trmi_update_destroy(trmi_update *u) {
     for (int32_t i = 0; u->pairs != NULL && i < u->segments_count; i++) {
         trmi_update_product_free(u, i);
     }
-    for (int32_t s = 0; s < TRMI_SLOTS_MAX && !u->lent; s++) {
+    for (int32_t s = 0; s < TRMI_SLOTS_MAX && !u->borrows_slots; s++) {
         trmi_unmap(u->slots[s], (size_t)u->count * sizeof(float));
     }
     trmi_free(u->rows);
@@ -243,7 +243,7 @@ static void split_pages(trmi_update *u) {
 void trmi_update_share(trmi_update *u, const uint8_t *mine, trmi_update_exchange exchange,
                        void *context) {
     u->mine = mine;
-    if (mine != NULL && !u->lent) {
+    if (mine != NULL && !u->borrows_slots) {
         split_pages(u);
     }
     u->exchange = exchange;
@@ -259,7 +259,7 @@ void trmi_update_lend_slots(trmi_update *u, void *memory) {
         trmi_unmap(u->slots[s], (size_t)u->count * sizeof(float));
         u->slots[s] = (float *)(void *)((char *)memory + (size_t)s * trmi_update_slot_stride(u));
     }
-    u->lent = true;
+    u->borrows_slots = true;
     /* neighbouring blocks of this rank as one range, so that whole huge pages fit in */
     for (int64_t i = 0, end; i < u->blocks_count; i = end + 1) {
         for (end = i; end < u->blocks_count && is_mine(u, end);) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups the ids of a step by equal ids, with all threads:
  *
- *      ids [7 2 7 9]  --dealt by their high bits-->  [2] [7 7] [9]     a bucket is one thread's, small enough for
+ *      ids [7 2 7 9]  --- by their high bits ----->  [2] [7 7] [9]     a bucket is one thread's, small enough for
  *      group          --a table of hashes------->     0   0 0   0      the first-level cache with all it needs
  *
  * A key is id << 32 | position. Within its bucket it keeps the order of the batch for any number of
@@ -142,7 +142,7 @@ static void group_bucket(trmi_update_rows *r, int64_t bucket) {
     r->groups[bucket] = numbers.count;
 }
 
-/* Contract in update_state.h. A two-pass sort: ids are counted and dealt into BUCKETS ranges of
+/* Contract in update_state.h. A two-pass sort: ids are counted and moved into BUCKETS ranges of
  * the table, then each bucket is grouped by itself. */
 trm_status trmi_update_group(trmi_update_rows *r, const void *ids, trm_dtype id_dtype,
                              int64_t count, int64_t table_rows, trm_error *err) {

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/optimizer/update_state.h: inside of trmi_update, shared by update.c, update_sparse.c,
- * update_group.c and update_factors.c. */
+ * update_group.c, update_blocks.c and update_factors.c.
+ *
+ *      ranges of dense parameters   blocks: the unit of work, and of sums of squares
+ *      rows of tables               buckets of ids -> groups of equal ids -> summed gradients
+ *      matrices in factors          left^T right, multiplied in tiles while the rule is applied
+ *
+ * Blocks, buckets and groups depend on sizes and ids only, so that sums have the same bits for any
+ * number of threads. */
 #ifndef TRMI_EXEC_UPDATE_STATE_H
 #define TRMI_EXEC_UPDATE_STATE_H
 
@@ -59,7 +66,7 @@ struct trmi_update {
     int32_t segments_count, slots_count;
     int64_t count;
     float *slots[TRMI_SLOTS_MAX];
-    bool lent;                    /* the slots are memory of the caller */
+    bool borrows_slots;           /* the slots are memory of the caller */
     trmi_update_watcher *watcher; /* NULL: none */
     void *watcher_context;
     trmi_update_block *blocks;

@@ -132,7 +132,8 @@ static void list_pieces(watched *seen) {
     }
 }
 
-/* A watcher sees the values before each piece changes; slots in lent memory have the same bits. */
+/* A watcher sees the values before each piece changes; slots in memory of the caller have the same
+ * bits. */
 static void old_values_of_blocks_can_be_kept(void **state) {
     trm_error err;
     const trm_optimizer_options options = {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1};

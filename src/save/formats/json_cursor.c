@@ -35,14 +35,14 @@ bool trmi_json_peek(trmi_json *json, char c) {
 }
 
 /* Consumes `c` if it is next; no fault otherwise. */
-static bool accept_letter(trmi_json *json, char c) {
+static bool accept_character(trmi_json *json, char c) {
     bool next = trmi_json_peek(json, c);
     json->at += next ? 1 : 0;
     return next;
 }
 
 bool trmi_json_take(trmi_json *json, char c) {
-    if (accept_letter(json, c)) {
+    if (accept_character(json, c)) {
         return true;
     }
     /* The fault names the expected characters. */
@@ -144,7 +144,7 @@ static bool take_escape(trmi_json *json) { /* the cursor is after the backslash 
 
 /* Contract in json_cursor.h. Returns the text without escapes, in memory of the parser. */
 const char *trmi_json_string(trmi_json *json) {
-    if (!accept_letter(json, '"')) {
+    if (!accept_character(json, '"')) {
         trmi_json_fault(json, "a string expected");
         return NULL;
     }
