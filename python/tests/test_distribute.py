@@ -20,6 +20,10 @@ g = [np.full((2, 2), rank + 1.0, 'float32'), None, np.array([rank], 'int64')]
 d.all_reduce(g, reduction='sum')
 assert (g[0] == sum(range(1, size + 1))).all() and g[2][0] == sum(range(size))
 assert d.all_reduce(np.float32([rank]) , 'max')[0] == size - 1
+either, both = np.array([True, rank == 0, False]), np.array([True, rank == 0, False])
+d.all_reduce([either]), d.all_reduce(both, 'prod')
+assert either.tolist() == [True, True, False] and both.tolist() == [True, size == 1, False] and either.view('uint8').max() == 1
+assert d.Communicator().reduce_scatter(np.ones((size, 2), bool)).view('uint8').tolist() == [1, 1]
 rows = np.arange(8).reshape(8, 1)
 (mine, label), batch = d.shard_and_rebatch((rows, rows * 2), 4)
 assert batch == 4 // size and np.array_equal(mine, rows[rank::size]) and (label == 2 * mine).all() and rows[1] == 1
@@ -28,6 +32,7 @@ assert (comm.rank, comm.size) == (rank, size)
 assert np.array_equal(comm.all_gather(np.int32([rank, 7])), [[r, 7] for r in range(size)])
 assert comm.reduce_scatter(np.arange(size, dtype='float32')) == rank * size
 for wrong in (lambda: comm.all_to_all(np.zeros((size + 1, 2))), lambda: comm.reduce_scatter(np.zeros(size + 1)), lambda: comm.all_reduce([1, 2]),
+              lambda: d.all_reduce(np.ones(2, bool), 'mean'), lambda: d.all_reduce([np.ones(2, bool), np.ones(2)]),
               lambda: comm.all_reduce(np.zeros(2), 'average'), lambda: comm.broadcast(np.zeros((2, 2))[:, 0])):
     try:
         wrong()
@@ -48,8 +53,8 @@ try:
     t = torch.full((3,), float(rank + 1), dtype=torch.bfloat16)
     p = torch.nn.Parameter(torch.full((2,), float(rank)))
     seen = torch.tensor([rank == 0, False])
-    d.all_reduce(seen, 'max')
-    assert seen.tolist() == [True, False]
+    d.all_reduce(seen)
+    assert seen.tolist() == [True, False] and seen.view(torch.uint8).tolist() == [1, 0]
     d.all_reduce([t, p.data]); d.broadcast(list(torch.nn.Linear(2, 2).parameters()))
     assert (t == sum(range(1, size + 1))).all() and p[0] == sum(range(size))
 except ImportError:

@@ -66,6 +66,17 @@ def dtype_number(value, what='dtype'):
     return DTYPES[name]
 
 
+def is_boolean(array):
+    """Whether the elements are booleans, which the library sees as bytes."""
+    kind = array.dtype if hasattr(array, 'dtype') else np.asarray(array).dtype
+    return getattr(kind, 'char', '') == '?' or str(kind) == 'torch.bool'
+
+
+def plain(array):
+    """An array, or a torch tensor as the library can read it: without gradient, dense. A copy only where it was not."""
+    return array.detach().resolve_neg().contiguous() if hasattr(array, 'detach') else array
+
+
 # ---- options ---------------------------------------------------------------------------------
 
 _fields = {}

@@ -22,7 +22,7 @@ from ctypes import byref
 
 from . import _c
 from ._call import Owner, call, sentence_of, take
-from ._convert import DTYPE_BYTES, described, enum, np, tensor
+from ._convert import DTYPE_BYTES, described, enum, is_boolean, np, tensor
 from ._library import Error
 
 _shapes = {}
@@ -42,21 +42,35 @@ def _flat(value, what):
     return _c.trm_tensor(address or None, number, flat), keep
 
 
+def _list(values):
+    """The values of a list, tuple or dictionary, or one value, as a list."""
+    return list(values.values()) if isinstance(values, dict) else values if isinstance(values, (list, tuple)) else [values]
+
+
 def _tensors(values, what):
-    """(trm_tensor or an array of them, count, keep) of a value, or of a list, tuple or dictionary of values."""
-    if isinstance(values, dict):
-        values = list(values.values())
-    elif not isinstance(values, (list, tuple)):
-        if values is not None:
-            made, keep = _flat(values, what)
-            return made, 1, keep
-        values = [None]
+    """(trm_tensor or an array of them, count, keep) of a list of values."""
+    if len(values) == 1 and values[0] is not None:
+        made, keep = _flat(values[0], what)
+        return made, 1, keep
     made, keep = (_c.trm_tensor * max(1, len(values)))(), []
     for i, value in enumerate(values):
         if value is not None:
             made[i], kept = _flat(value, what)
             keep.append(kept)
     return made, len(values), keep
+
+
+def _reduction(name, values, what):
+    """The trm_reduction of a name. Booleans are bytes to the library, in which one and one make two: their sum is "or", their product
+    "and", as NumPy and torch have it."""
+    number = enum('trm_reduction', name)
+    booleans = {is_boolean(value) for value in values if value is not None}
+    if True not in booleans or number in (_c.TRM_REDUCTION_MAX, _c.TRM_REDUCTION_MIN):
+        return number
+    if number not in (_c.TRM_REDUCTION_SUM, _c.TRM_REDUCTION_PROD) or len(booleans) > 1:
+        raise Error(f'{what}: {name} of booleans{" and numbers" if len(booleans) > 1 else ""} (expected sum, which is "or", prod, which is "and", '
+                    'max or min of booleans alone); convert them, or call it for them alone')
+    return _c.TRM_REDUCTION_MAX if number == _c.TRM_REDUCTION_SUM else _c.TRM_REDUCTION_MIN
 
 
 def init():
@@ -124,16 +138,17 @@ def size():
 def broadcast(values, root=0):
     """Copies the values of rank `root` to every rank, in place; returns them."""
     ranks = _ranks('broadcast')
-    made, count, keep = _tensors(values, 'broadcast')
+    made, count, keep = _tensors(_list(values), 'broadcast')
     call(_c.trm_distribute_broadcast, ranks, made, count, root)
     return values
 
 
 def all_reduce(values, reduction='sum'):
-    """Replaces every value by the sum, mean, prod, max or min over the ranks, in place; returns them."""
+    """Replaces every value by the sum, mean, prod, max or min over the ranks, in place; returns them. The sum of booleans is "or"."""
     ranks = _ranks('all_reduce')
-    made, count, keep = _tensors(values, 'all_reduce')
-    call(_c.trm_distribute_all_reduce, ranks, made, count, enum('trm_reduction', reduction))
+    listed = _list(values)
+    made, count, keep = _tensors(listed, 'all_reduce')
+    call(_c.trm_distribute_all_reduce, ranks, made, count, _reduction(reduction, listed, 'all_reduce'))
     return values
 
 
@@ -221,7 +236,7 @@ class Communicator(Owner):
         elif kind in ('reduce_scatter', 'scatter'):
             op.count = tensor_count(recv) if recv is not None and send is not None else op.count // self.size
         for name, value in more.items():
-            setattr(op, name, enum('trm_reduction', value) if name == 'reduce' else value)
+            setattr(op, name, _reduction(value, [recv], kind) if name == 'reduce' else value)
         if self._usable(kind):
             call(_c.trm_comm_run, self.handle, byref(op))
         elif send is not None:  # one rank; the values were checked as those of many are
