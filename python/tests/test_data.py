@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Datasets: arrays without copies, functions, iterables, transforms, tokenizers."""
+import os
+
 import numpy as np
 import pytest
 
@@ -116,6 +118,8 @@ def test_iterables_that_are_wrong():
         Dataset.iterable([np.array(3, 'float32')], names=('x',))
     with pytest.raises(trireme.Error, match="field 'x': an array is needed .found NoneType"):
         Dataset.iterable([None], names=('x',))
+    with pytest.raises(trireme.Error, match="field 'x': an array is needed .found NoneType"):
+        Dataset.iterable([{'x': np.zeros((4, 2), 'float32')}, {'x': None}])
     good = [np.zeros((4, 2), 'float32')] * 2
     with pytest.raises(trireme.Error, match='has no len'):
         Dataset.iterable(iter(good), names=('x',))
@@ -169,15 +173,41 @@ def test_a_smaller_last_batch(batches):
 
 
 def test_torch_loaders_feed_training():
+    """With and without worker processes, which are forked while the library's threads run or started anew: the same weights."""
     torch = pytest.importorskip('torch')
-    arrays = numbers(40)
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.from_numpy(arrays['x']), torch.from_numpy(arrays['label']).long()),
-                                         batch_size=8)
-    data = Dataset.iterable(loader, names=('x', 'label'), classes=3)
-    model = trireme.Model(lambda x: ops.mlp(x * 0.05, [8], 3), data)
-    model.train(until_epoch=2)
-    assert model.global_step == 10
-    model.load_state_dict({k: torch.from_numpy(v) for k, v in model.state_dict().items()})
+    arrays, weights = numbers(40), []
+    rows = torch.utils.data.TensorDataset(torch.from_numpy(arrays['x']), torch.from_numpy(arrays['label']).long())
+    for more in ({}, {'num_workers': 2}, {'num_workers': 2, 'persistent_workers': True, 'multiprocessing_context': 'spawn'}):
+        loader = torch.utils.data.DataLoader(rows, batch_size=8, timeout=60 if more else 0, **more)
+        data = Dataset.iterable(loader, classes=3)
+        model = trireme.Model(lambda image: ops.mlp(image * 0.05, [8], 3), data, seed=1)
+        model.train(until_epoch=2)
+        assert model.global_step == 10 and model.evaluate(loader)['samples'] == 40
+        model.load_state_dict({k: torch.from_numpy(v) for k, v in model.state_dict().items()})
+        weights.append({k: v.copy() for k, v in model.state_dict().items()})
+        assert all(np.array_equal(v, weights[0][k]) for k, v in weights[-1].items())
+        data.close()
+
+
+def test_a_loaders_error_is_raised():
+    """A worker process that fails, and one that dies, end the training."""
+    torch = pytest.importorskip('torch')
+
+    class Rows(torch.utils.data.Dataset):
+        def __len__(self):
+            return 40
+
+        def __getitem__(self, index):
+            if index == 20:
+                os._exit(3) if self.dies else 1 / 0
+            return np.zeros(4, 'float32'), 0
+    for dies, kind, sentence in ((False, ZeroDivisionError, 'division by zero'), (True, RuntimeError, 'worker.*exited unexpectedly')):
+        rows = Rows()
+        rows.dies = dies
+        loader = torch.utils.data.DataLoader(rows, batch_size=8, num_workers=2, timeout=60)
+        with pytest.raises(kind, match=sentence):  # a worker reads ahead: it may die before the first batch
+            data = Dataset.iterable(loader, classes=3)
+            trireme.Model(lambda image: ops.mlp(image, [8], 3), data).train(until_epoch=1)
 
 
 def test_sources_are_checked(tmp_path):

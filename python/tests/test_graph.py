@@ -165,6 +165,14 @@ def test_modules_have_torchs_names():
     assert len(list(block.modules())) == 9
 
 
+def test_labels_are_classes_of_any_integer_type():
+    logits = np.arange(6, dtype='float32').reshape(2, 3)
+    values = [compute(lambda a, kind=kind: ops.softmax_cross_entropy(a, kind([0, 2])), a=logits) for kind in (list, np.int32, np.int64, np.uint8)]
+    assert values[0] > 0 and all(value == values[0] for value in values)
+    with pytest.raises(trireme.Error, match='int32'):
+        compute(lambda a: ops.softmax_cross_entropy(a, [0.0, 2.0]), a=logits)
+
+
 def resnet_names(blocks, convolutions):
     """The names of torchvision's ResNet, but for the counters of its batch norms, which nothing reads."""
     def norm(name):
@@ -204,29 +212,57 @@ def test_state_dict_has_torchvisions_names(name, blocks, convolutions):
     assert all(name.endswith('num_batches_tracked') for name in missing)
 
 
-def test_state_dict_has_hugging_faces_names():
+# Each network of transformers, small: ours, the name and configuration of theirs, its input, names that tell a mistake without transformers.
+TOKENS = ('tokens', 'int32', (2, 6))
+OF_TRANSFORMERS = {
+    'gpt2': (TOKENS, lambda x: ops.language_build('gpt2', x, layers=1, width=8, heads=2, context=6, vocabulary=50), 'GPT2LMHeadModel',
+             dict(n_layer=1, n_embd=8, n_head=2, n_positions=6, vocab_size=50), ['wte.weight', 'wpe.weight', 'ln_f.weight', 'ln_f.bias', *(f'h.0.{part}.{kind}' for kind in ('weight', 'bias') for part in
+              ('ln_1', 'attn.c_attn', 'attn.c_proj', 'ln_2', 'mlp.c_fc', 'mlp.c_proj'))]),
+    'llama': (TOKENS, lambda x: ops.language_build('llama', x, layers=1, width=8, heads=2, kv_heads=1, hidden=12, context=6, vocabulary=50, untied=True),
+              'LlamaForCausalLM', dict(num_hidden_layers=1, hidden_size=8, num_attention_heads=2, num_key_value_heads=1, intermediate_size=12,
+                                       max_position_embeddings=6, vocab_size=50, rms_norm_eps=1e-5, tie_word_embeddings=False, pad_token_id=None),
+              ['model.embed_tokens.weight', 'model.layers.0.self_attn.q_proj.weight', 'model.norm.weight', 'lm_head.weight']),
+    'bert': (TOKENS, lambda x: ops.language_build('bert', x, layers=1, width=8, heads=2, context=6, vocabulary=50), 'BertForMaskedLM',
+             dict(num_hidden_layers=1, hidden_size=8, num_attention_heads=2, intermediate_size=32, max_position_embeddings=6, vocab_size=50,
+                  pad_token_id=None), ['bert.embeddings.word_embeddings.weight', 'bert.encoder.layer.0.attention.self.query.bias', 'cls.predictions.bias']),
+    'vit': (('image', 'float32', (2, 3, 8, 8)), lambda x: ops.vit(x, 5, layers=1, width=8, heads=2, patch=4), 'ViTForImageClassification',
+            dict(num_hidden_layers=1, hidden_size=8, num_attention_heads=2, intermediate_size=32, patch_size=4, image_size=8, num_labels=5),
+            ['vit.embeddings.cls_token', 'vit.encoder.layer.0.attention.attention.query.weight', 'classifier.bias']),
+}
+
+
+@pytest.mark.parametrize('name', OF_TRANSFORMERS)
+def test_state_dict_has_hugging_faces_names(name, tmp_path):
+    """The names, shapes and values of transformers' files (its modules have others), and the same logits."""
+    place, build, kind, config, some = OF_TRANSFORMERS[name]
     with trireme.Graph(training=False) as g:
-        logits = ops.language_build('gpt2', trireme.input('tokens', 'int32', (1, 6)), layers=1, width=8, heads=2, context=6, vocabulary=50)
+        logits = build(trireme.input(*place))
     made = trireme.Exec(g, outputs=[logits])
-    values = made.state_dict()
-    parts = ('ln_1', 'attn.c_attn', 'attn.c_proj', 'ln_2', 'mlp.c_fc', 'mlp.c_proj')
-    assert sorted(values) == sorted(['wte.weight', 'wpe.weight', 'ln_f.weight', 'ln_f.bias'] +
-                                    [f'h.0.{part}.{kind}' for part in parts for kind in ('weight', 'bias')])
-    assert values['h.0.attn.c_attn.weight'].shape == (8, 24)
+    ours = made.state_dict()
+    assert set(some) <= set(ours)
     try:
+        import safetensors.numpy
         import torch
         import transformers
     except ImportError:
         return
     torch.manual_seed(1)
-    theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_embd=8, n_head=2, n_positions=6, vocab_size=50)).eval()
-    made.load_state_dict(theirs.transformer.state_dict())
-    tokens = np.arange(6, dtype='int32')[None] * 7
-    made.feed(tokens=tokens)
+    kind = getattr(transformers, kind)
+    theirs = kind(kind.config_class(**config)).eval()
+    for value in theirs.parameters():
+        torch.nn.init.normal_(value, std=0.3)
+    theirs.save_pretrained(tmp_path)
+    prefix = 'transformer.' if name == 'gpt2' else ''
+    files = {k[len(prefix):]: v for k, v in safetensors.numpy.load_file(tmp_path / 'model.safetensors').items()}
+    assert {k: v.shape for k, v in files.items()} == {k: v.shape for k, v in ours.items()}
+    made.load_state_dict(files)
+    random = np.random.default_rng(2)
+    values = random.integers(0, 50, place[2]).astype('int32') if place is TOKENS else random.normal(size=place[2]).astype('float32')
+    made.feed({place[0]: values})
     made.forward()
+    given = torch.from_numpy(values)
     with torch.no_grad():
-        assert np.allclose(made.output(), theirs(torch.from_numpy(tokens).long()).logits.numpy(), rtol=1e-3, atol=1e-4)
-        theirs.transformer.load_state_dict({k: torch.from_numpy(v) for k, v in made.state_dict().items()})
+        assert np.allclose(made.output(), theirs(given.long() if place is TOKENS else given).logits.numpy(), rtol=1e-3, atol=1e-4)
 
 
 def test_planner_reports(tmp_path):

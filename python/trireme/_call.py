@@ -65,7 +65,7 @@ def sentence_of(begin, error):
     """One line of at most 180 bytes: `begin`, and the exception. It never raises: an exception may fail to say its words."""
     try:
         words = str(error)
-    except Exception:
+    except BaseException:
         words = ''
     line = f'{begin} {type(error).__name__}{": " + words if words else ""}'.replace('\n', ' ').replace('\0', ' ')
     return line.encode('utf-8', 'replace')[:180].decode('utf-8', 'ignore')
@@ -157,6 +157,16 @@ class Owner:
             held.destroy = lambda: self.in_child() or function(handle)
             if calls_python:
                 _ending.add(held)
+
+
+class Freed:
+    """An object of the library without threads or ranks: it is freed with the last reference."""
+
+    handle, free = None, None  # free: the name of the library's function
+
+    def __del__(self):
+        if self.handle:
+            getattr(_c, self.free)(self.handle)
 
 
 def text_of(pointer):

@@ -18,7 +18,7 @@ from ctypes import byref
 
 from . import _c, transforms as _transforms
 from ._call import Owner, call, guarded, take, text_of
-from ._convert import DTYPE_NAMES, described, dtype_number, enum, np, options, shape, sizes, takes, tensor, text, view
+from ._convert import DTYPE_NAMES, described, dtype_number, enum, np, options, plain, shape, sizes, takes, tensor, text, view
 from ._library import Error
 
 # Datasets whose threads may call Python: they end before the interpreter does.
@@ -152,7 +152,7 @@ class Dataset(Owner):
             except TypeError:
                 raise Error('Dataset.iterable: the iterable has no len(); give count, the batches of an epoch') from None
         size = stream.size
-        made = cls._callback(stream.read, _count_samples(batches, count, size), stream.fields, classes, True)
+        made = cls._callback(stream.read, _count_samples(batches, stream.names, count, size), stream.fields, classes, True)
         made.keep.append(stream)
         return made.batch(size, drop_remainder)
 
@@ -303,15 +303,15 @@ class Batch(dict):
     """A batch: arrays by name. samples: real rows, further ones are padding; epoch, index, last: its place."""
 
 
-def _count_samples(batches, count, size):
+def _count_samples(batches, names, count, size):
     """Samples of an epoch of `count` batches, of which the last may be smaller: a DataLoader and a list tell."""
     if getattr(batches, 'drop_last', True) is False and getattr(batches, 'batch_size', None) == size and \
             hasattr(getattr(batches, 'sampler', None), '__len__') and len(batches) == count:
         return len(batches.sampler)
     if isinstance(batches, (list, tuple)) and len(batches) == count:
         last = batches[-1]
-        last = next(iter(last.values())) if isinstance(last, dict) else last[0] if isinstance(last, (list, tuple)) else last
-        return (count - 1) * size + len(_field('of the last batch', last)[0])
+        name, values = next(iter(last.items())) if isinstance(last, dict) else (names[0], last[0] if isinstance(last, (list, tuple)) else last)
+        return (count - 1) * size + len(_field(name, values)[0])
     return count * size
 
 
@@ -372,9 +372,8 @@ class _Stream:
 
 def _field(name, value):
     """(array, trm_dtype) of a field of a batch: NumPy, torch, DLPack, a buffer, or lists of numbers. float64 becomes float32."""
-    if hasattr(value, 'detach'):  # torch
-        value = value.detach().resolve_neg().contiguous()
-    elif isinstance(value, (np.ndarray, np.generic, list, tuple, int, float)):
+    value = plain(value)
+    if isinstance(value, (np.ndarray, np.generic, list, tuple, int, float)):
         value = np.asarray(value, order='C')
     address, number, size, keep, _ = described(value, f'Dataset.iterable: field {name!r}')
     if not size:

@@ -13,7 +13,7 @@ import ctypes
 from ctypes import byref
 
 from . import _c
-from ._call import Owner, call, guarded, stopping, take, text_of
+from ._call import Freed, Owner, call, guarded, stopping, take, text_of
 from ._convert import as_dict, fill, options, takes, word
 from ._library import Error
 from .callbacks import evaluation_dict, print_line, set_callbacks
@@ -74,9 +74,11 @@ class EvalSpec:
         self.input_fn, self.values = input_fn, more
 
 
-class Cluster:
+class Cluster(Freed):
     """The place of this process in its job, from TF_CONFIG or another launcher's variables, or from `flags`:
     job_name, task_index, ps_hosts, worker_hosts, chief_hosts, evaluator_hosts, rank_table, ..."""
+
+    free = 'trm_cluster_destroy'
 
     @takes(_c.trm_cluster_flags)
     def __init__(self, **flags):
@@ -91,10 +93,6 @@ class Cluster:
 
     def __str__(self):
         return text_of(take(_c.trm_cluster_text, self.handle, False))
-
-    def __del__(self):
-        if getattr(self, 'handle', None):
-            _c.trm_cluster_destroy(self.handle)
 
 
 class InputContext:

@@ -14,7 +14,7 @@ from ctypes import byref
 
 from . import _c
 from ._call import Owner, call, filled, take, text_of
-from ._convert import DTYPE_NAMES, as_dict, fill, np, sizes, takes, tensor, text, view, word
+from ._convert import DTYPE_NAMES, as_dict, fill, np, plain, sizes, takes, tensor, text, view, word
 from ._library import Error
 from .graph import Graph, Node
 from .model import optimizer_options
@@ -177,11 +177,13 @@ class Exec(Owner):
             raise Error(f'load_state_dict: {len(missing)} variables are missing (first: {missing[0]!r}); strict=False leaves them')
         for name, dtype in wanted.items():
             if name in values:
-                value = values[name]
+                value = plain(values[name])
                 if hasattr(value, 'detach'):  # torch
-                    value = value.detach().resolve_neg().contiguous()
                     value = value.float() if dtype == 'float32' else value
                 else:
+                    value = np.asarray(value)
+                    if not np.can_cast(value.dtype, dtype, 'same_kind'):  # fractions never become integers
+                        raise Error(f'variable {name!r}: another type (found {value.dtype}, expected {dtype}); convert it')
                     value = np.asarray(value, dtype, order='C')
                 self.write(name, value)
 

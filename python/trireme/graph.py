@@ -206,14 +206,13 @@ def current():
     return graph
 
 
-def int64s(values):
-    values = [values] if isinstance(values, int) else list(values or ())
-    return (ctypes.c_int64 * max(1, len(values)))(*values)
+def int64s(values, kind=ctypes.c_int64):
+    values = [] if values is None else [values] if isinstance(values, int) else list(values)
+    return (kind * max(1, len(values)))(*values)
 
 
 def int32s(values):
-    values = [] if values is None else [values] if isinstance(values, int) else list(values)
-    return (ctypes.c_int32 * max(1, len(values)))(*values)
+    return int64s(values, ctypes.c_int32)
 
 
 def count(values):
@@ -252,7 +251,7 @@ def find_graph(arguments):
     return current()
 
 
-INDICES = {'ids', 'labels', 'keys'}  # arguments of operators whose type is not that of the others
+INDICES = {'ids': None, 'keys': None, 'labels': 'int32'}  # arguments of operators whose type is not that of the others; None: their own
 
 
 def as_node(graph, value, like=None):
@@ -282,7 +281,7 @@ def operate(name, *arguments):
             outputs.append(_c.trm_node())
             a = byref(outputs[-1])
         elif kind is _c.trm_node:
-            a = _c.trm_node(0) if a is None else as_node(graph, a, None if name_of in INDICES else like).c
+            a = _c.trm_node(0) if a is None else as_node(graph, a, INDICES.get(name_of, like)).c
         elif isinstance(a, _Nodes):
             a = nodes_array([as_node(graph, v, like) for v in a.values])
         elif isinstance(a, options):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ctypes import byref
 
 from . import _c, ops
-from ._call import Owner, call, guarded, stopping, take
+from ._call import Freed, Owner, call, guarded, stopping, take
 from ._convert import fill, np, options, takes, text, view
 from ._library import Error
 from .callbacks import evaluation_dict, set_callbacks
@@ -294,8 +294,10 @@ class Model(Owner):
     __del__ = close
 
 
-class Context:
+class Context(Freed):
     """Options of parallel training by MindSpore's names; `trireme help context` lists them."""
+
+    free = 'trm_context_destroy'
 
     def __init__(self, values=()):
         self.handle = take(_c.trm_context_create)
@@ -318,10 +320,6 @@ class Context:
     def reset(self):
         """Sets every option to its default."""
         _c.trm_context_reset(self.handle)
-
-    def __del__(self):
-        if getattr(self, 'handle', None):
-            _c.trm_context_destroy(self.handle)
 
 
 def named_network(name, classes, stem):

@@ -4,12 +4,14 @@ import ctypes
 from ctypes import byref
 
 from . import _c
-from ._call import call, filled, take
+from ._call import Freed, call, filled, take
 from ._convert import as_dict, enum, np, options, takes, text, view, word
 
 
-class Tokenizer:
+class Tokenizer(Freed):
     """Byte-level BPE, bytes, or characters; ids are those of Hugging Face's tokenizers."""
+
+    free = 'trm_tokenizer_destroy'
 
     def __init__(self, path=None, handle=None):
         """Reads a tokenizer.json, or a folder with one (or with vocab.json and merges.txt); None: 256 tokens, the bytes."""
@@ -52,18 +54,12 @@ class Tokenizer:
         finally:
             _c.trm_free(out)
 
-    def __del__(self):
-        if getattr(self, 'handle', None):
-            _c.trm_tokenizer_destroy(self.handle)
 
+class _File(Freed):
+    free = 'trm_safetensors_close'
 
-class _File:
     def __init__(self, path):
         self.handle = take(_c.trm_safetensors_open, text(path))
-
-    def __del__(self):
-        if getattr(self, 'handle', None):
-            _c.trm_safetensors_close(self.handle)
 
 
 def load_safetensors(path):

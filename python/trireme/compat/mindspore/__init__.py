@@ -412,16 +412,14 @@ def install():
         if getattr(before, '_is_trireme', False):
             return
         raise Error('trireme.compat.mindspore: MindSpore itself has been imported already; import this module before it')
-    types_ = dict(int8=int8, uint8=uint8, int32=int32, int64=int64, float16=float16, float32=float32, float64=float64)
-    contexts = dict(GRAPH_MODE=GRAPH_MODE, PYNATIVE_MODE=PYNATIVE_MODE, ParallelMode=ParallelMode, set_context=set_context,
-                    set_auto_parallel_context=set_auto_parallel_context, get_auto_parallel_context=get_auto_parallel_context,
-                    reset_auto_parallel_context=reset_auto_parallel_context)
-    ranks = dict(init=init, get_rank=get_rank, get_group_size=get_group_size)
-    images = dict(RandomCrop=RandomCrop, RandomHorizontalFlip=RandomHorizontalFlip, Resize=Resize, Rescale=Rescale, Normalize=Normalize,
-                  HWC2CHW=HWC2CHW, Decode=Decode, CenterCrop=CenterCrop)
-    layers = dict(Cell=Cell, Dense=Dense, Conv2d=Conv2d, BatchNorm2d=BatchNorm2d, MaxPool2d=MaxPool2d, AvgPool2d=AvgPool2d, Dropout=Dropout,
-                  ReLU=ReLU, Flatten=Flatten, SequentialCell=SequentialCell, SoftmaxCrossEntropyWithLogits=SoftmaxCrossEntropyWithLogits)
-    rules = dict(Momentum=Momentum, SGD=SGD, Adam=Adam)
+
+    def of(names):
+        return {name: globals()[name] for name in names.split()}
+    types_ = of('int8 uint8 int32 int64 float16 float32 float64')
+    contexts = of('GRAPH_MODE PYNATIVE_MODE ParallelMode set_context set_auto_parallel_context get_auto_parallel_context reset_auto_parallel_context')
+    ranks, rules = of('init get_rank get_group_size'), of('Momentum SGD Adam')
+    images = of('RandomCrop RandomHorizontalFlip Resize Rescale Normalize HWC2CHW Decode CenterCrop')
+    layers = of('Cell Dense Conv2d BatchNorm2d MaxPool2d AvgPool2d Dropout ReLU Flatten SequentialCell SoftmaxCrossEntropyWithLogits')
     primitives = {k: v for k, v in vars(P).items() if k[0] != '_'}
     calls = dict(LossMonitor=LossMonitor, TimeMonitor=lambda data_size=None: TimeMonitor(), ModelCheckpoint=ModelCheckpointOf,
                  CheckpointConfig=CheckpointConfig)
