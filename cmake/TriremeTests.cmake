@@ -100,6 +100,8 @@ foreach(script IN LISTS script_tests)
   set_tests_properties(script/${name} PROPERTIES TIMEOUT ${SCRIPT_SECONDS} LABELS script SKIP_RETURN_CODE 77
     ENVIRONMENT "TRIREME=${CMAKE_BINARY_DIR}/trireme;TRIREME_SOURCE=${CMAKE_SOURCE_DIR};TRIREME_BUILD=${CMAKE_BINARY_DIR};OMP_WAIT_POLICY=passive")
 endforeach()
+# It compiles an extension of PyTorch and runs PyTorch's own tests. Each of its steps has a deadline of its own.
+set_tests_properties(script/torch_backend_test PROPERTIES TIMEOUT 3000)
 
 add_custom_target(tests_of_script DEPENDS product)
 
