@@ -286,9 +286,10 @@ TRM_API TRM_MUST_USE trm_status trm_exec_create(const trm_graph *graph,
 /* Frees the exec. NULL is accepted. */
 TRM_API void trm_exec_destroy(trm_exec *exec);
 
-/* Gives the memory of an input, to be written before a step, in plain layout and the graph's type:
- * the next batch may be written from the end of trm_exec_forward_backward on, also before
- * trm_exec_update.
+/* Gives the memory of an input, to be written before a step, in plain layout and the graph's type.
+ * The next batch may be written before trm_exec_update, too, by a caller that calls this after
+ * trm_exec_forward_backward, or feeds: the update then does not repeat the step to find where a NaN
+ * comes from.
  *   errors   INVALID (no such input; the sentence lists the names)
  *   owns     the exec: valid until trm_exec_destroy */
 TRM_API TRM_MUST_USE trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out,
@@ -317,7 +318,9 @@ TRM_API TRM_MUST_USE trm_status trm_exec_forward_backward(trm_exec *exec, trm_er
  *   errors   INVALID (a graph without a loss, updated_elsewhere, too few accumulated calls,
  *            gradients that trm_exec_forward has overwritten),
  *            DIVERGED (a gradient is NaN or infinite, with a loss scale: at scale 1; the sentence
- *            names the first operator), with many ranks those of trm_comm_run */
+ *            names the first operator, for which all ranks repeat the step; in a pipeline, and
+ *            where the next batch was fed on any rank, the first parameter), with many ranks those
+ *            of trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_exec_update(trm_exec *exec, double learning_rate,
                                                 trm_error *err);
 /* State of loss scaling, as checkpoints keep it. */

@@ -4781,9 +4781,10 @@ FUNCTIONS = {
         """Frees the exec. NULL is accepted."""),
     'trm_exec_input': (c_int, (c_void_p, c_char_p, POINTER(trm_tensor), POINTER(trm_error),),
         'exec name out err',
-        """Gives the memory of an input, to be written before a step, in plain layout and the graph's type:
-        the next batch may be written from the end of trm_exec_forward_backward on, also before
-        trm_exec_update.
+        """Gives the memory of an input, to be written before a step, in plain layout and the graph's type.
+        The next batch may be written before trm_exec_update, too, by a caller that calls this after
+        trm_exec_forward_backward, or feeds: the update then does not repeat the step to find where a NaN
+        comes from.
           errors   INVALID (no such input; the sentence lists the names)
           owns     the exec: valid until trm_exec_destroy
         """),
@@ -4817,7 +4818,9 @@ FUNCTIONS = {
           errors   INVALID (a graph without a loss, updated_elsewhere, too few accumulated calls,
                    gradients that trm_exec_forward has overwritten),
                    DIVERGED (a gradient is NaN or infinite, with a loss scale: at scale 1; the sentence
-                   names the first operator), with many ranks those of trm_comm_run
+                   names the first operator, for which all ranks repeat the step; in a pipeline, and
+                   where the next batch was fed on any rank, the first parameter), with many ranks those
+                   of trm_comm_run
         """),
     'trm_exec_get_loss_scale': (c_bool, (c_void_p, POINTER(trm_loss_scale_state),),
         'exec out',

@@ -109,7 +109,7 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     trm_status status = trmi_distribution_before_step(exec, true, err);
     status = status == TRM_OK ? exec->walk_program(exec, err) : status;
     TRMI_TRY(trmi_distribution_finish_backward(exec, status, err));
-    exec->gradients_overwritten = false;
+    exec->gradients_overwritten = exec->inputs_given = false;
     exec->accumulated += exec->accumulator != NULL;
     exec->step_seconds += trmi_os_now() - begin;
     return TRM_OK;

@@ -116,6 +116,9 @@ struct trm_exec {
     /* Forward alone writes where the update reads gradients (places, factors or rows); it has done
      * so since the last backward. */
     bool forward_overwrites, gradients_overwritten;
+    /* The memory of an input was given out or fed since the last backward: the inputs may be those
+     * of the next batch. */
+    bool inputs_given;
 };
 
 /* Returns the range of gradients that the update reads: the sum of accumulated batches, or GRAD. */
@@ -173,7 +176,8 @@ static inline const trm_loss_scale_state *trmi_exec_loss_scale(const trm_exec *e
 /* Returns 1 / loss scale, the factor that turns gradients of the arenas into true ones. */
 double trmi_exec_unscale(const trm_exec *exec);
 /* exec_diagnose.c: repeats the step, one program step at a time, and fails with DIVERGED and the
- * name of the first whose output is not finite. Collective. */
+ * name of the first whose output is not finite; in a pipeline, and where the next batch was fed on
+ * any rank, of the first parameter whose gradient is not finite. Collective. */
 trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err);
 
 /* exec.c: runs the kernels [begin, end) in the environment exec->env. */

@@ -5,7 +5,10 @@
  *
  *      inputs, parameters --> each step before cooperative_begin --> compare ranks --> cooperative steps
  *
- * On several ranks all ranks run all steps, because some kernels wait for other ranks. */
+ * On several ranks all ranks run all steps, because some kernels wait for other ranks.
+ *
+ * The step cannot be repeated in a pipeline, and where the inputs may be those of the next batch
+ * (trm_exec.inputs_given). The gradients are checked then, parameter by parameter. */
 #include "exec/exec.h"
 
 #include "base/error.h"
@@ -122,27 +125,40 @@ static trm_status check_cooperative_steps(const trm_exec *exec, trm_error *err) 
     return found;
 }
 
-/* A pipeline's step is not repeated: names the first parameter of this stage whose gradient is not
- * finite. */
+/* Returns whether the gradient of parameter `param` is finite: its rows, its factors, or the
+ * gradient itself. */
+static bool gradient_finite(const trm_exec *exec, const trmi_param *param) {
+    const trmi_buffer *b = &exec->program->buffers[param->param_buffer];
+    if (param->sparse_rows != 0) {
+        return buffer_finite(exec, &exec->env, param->sparse_rows);
+    }
+    if (param->factor_left != 0 && !exec->gradients_handed_out) {
+        return buffer_finite(exec, &exec->env, param->factor_left) &&
+               buffer_finite(exec, &exec->env, param->factor_right);
+    }
+    return all_finite((const char *)trmi_exec_gradient_range(exec) + b->offset, TRM_FLOAT32,
+                      b->bytes / (int64_t)sizeof(float));
+}
+
+/* Names the first parameter of this rank whose gradient is not finite. */
 static trm_status check_gradients(const trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
-    const char *gradients = exec->accumulator != NULL ? (const char *)exec->accumulator
-                                                      : exec->env.arena[TRMI_ARENA_GRAD];
     for (int32_t i = 0; i < p->trained_count; i++) {
-        const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
-        if (!all_finite(gradients + b->offset, TRM_FLOAT32, b->bytes / (int64_t)sizeof(float))) {
+        if (!gradient_finite(exec, &p->params[i])) {
             return TRMI_FAIL(err, TRM_DIVERGED,
                              "NaN or infinity in the gradient of '%s'; lower the learning rate or "
                              "clip gradients",
-                             b->name);
+                             p->params[i].name);
         }
     }
     return TRM_OK;
 }
 
 trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err) {
-    trm_status found = exec->program->staged != NULL ? check_gradients(exec, err)
-                                                     : repeat_and_check_steps(exec, err);
+    int32_t given = -1; /* the first rank whose inputs may be those of the next batch */
+    TRMI_TRY(trmi_distribution_first(exec, exec->inputs_given, &given, err));
+    const bool repeats = exec->program->staged == NULL && !exec->inputs_given && given < 0;
+    trm_status found = repeats ? repeat_and_check_steps(exec, err) : check_gradients(exec, err);
     if (found != TRM_OK && found != TRM_DIVERGED) {
         return found;
     }
@@ -152,8 +168,7 @@ trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err) {
     }
     return found != TRM_OK
                ? found
-               : TRMI_FAIL(
-                     err, TRM_DIVERGED,
-                     "NaN or infinity in a gradient, which did not show again when the step was "
-                     "repeated");
+               : TRMI_FAIL(err, TRM_DIVERGED, "NaN or infinity in a gradient%s",
+                           repeats ? ", which did not show again when the step was repeated"
+                                   : "; lower the learning rate or clip gradients");
 }

@@ -390,8 +390,56 @@ static void update_takes_factors_of_backward(void **state) {
     trm_exec_destroy(exec);
 }
 
+/* Writes NaN to the gradient of a parameter: to its rows, a factor, or the gradient itself. Returns
+ * the name of the first parameter with the same values there: both tables have the same rows. */
+static const char *poison_gradient(const trm_exec *exec, int32_t which) {
+    const trm_program *p = exec->program;
+    float *at[8];
+    assert_true(p->trained_count <= 8);
+    for (int32_t i = 0; i <= which; i++) {
+        const trmi_param *param = &p->params[i];
+        const trmi_buffer *b = &p->buffers[param->sparse_rows != 0    ? param->sparse_rows
+                                           : param->factor_right != 0 ? param->factor_right
+                                                                      : param->grad_buffer];
+        at[i] = (float *)(void *)(exec->env.arena[b->arena] + b->offset);
+    }
+    int32_t first = 0;
+    while (at[first] != at[which]) {
+        first++;
+    }
+    *at[which] = NAN;
+    return p->params[first].name;
+}
+
+/* Where the next batch is here at the update, a search for NaN names the parameter whose gradient is
+ * not finite, in whichever form it is, and neither repeats the step nor blames the next batch. */
+static void nan_is_of_the_batch_of_backward(void **state) {
+    (void)state;
+    trm_error err;
+    trm_tensor x;
+    int32_t count = 1;
+    for (int32_t i = 0; i < count; i++) {
+        char expected[100];
+        trm_exec *exec = make_exec_of_leaves("ref");
+        count = exec->program->trained_count;
+        feed_leaves(exec, 0);
+        CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+        snprintf(expected, sizeof expected, "in the gradient of '%s'", poison_gradient(exec, i));
+        feed_leaves(exec, 1);
+        CHECK_OK(trm_exec_input(exec, "x", &x, &err), err);
+        ((float *)x.data)[3] = NAN;
+        CHECK_FAILS(trm_exec_update(exec, 0.5, &err), TRM_DIVERGED, err, expected);
+        /* the next backward is of the inputs that are here */
+        CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+        CHECK_FAILS(trm_exec_update(exec, 0.5, &err), TRM_DIVERGED, err, "input 'x'");
+        trm_exec_destroy(exec);
+    }
+    assert_int_equal(count, 5); /* in factors, of lookups, dense */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nan_is_of_the_batch_of_backward),
         cmocka_unit_test(update_is_of_the_batch_of_backward),
         cmocka_unit_test(update_takes_factors_of_backward),
         cmocka_unit_test(every_optimiser_takes_factors),

@@ -143,7 +143,7 @@ static trm_status time_step(stopwatch *w, int run, trm_error *err) {
         sample_between(w, end);
     }
     /* Backward has run. The actions that follow it in training have not. */
-    w->exec->gradients_overwritten = false;
+    w->exec->gradients_overwritten = w->exec->inputs_given = false;
     if (w->exec->gradients_handed_out) {
         trmi_exec_complete_gradients(w->exec);
     }
