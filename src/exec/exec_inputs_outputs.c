@@ -104,15 +104,18 @@ trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out, trm_e
 
 /* Contract in trireme/exec.h. The caller may write to the ranges at any time from now on, so the
  * executor notes that they were handed out: casts of parameters that ranks share are computed
- * again, and each backward multiplies out the gradients that the update would else take in
- * factors. */
+ * again, and each backward completes the gradients that the update would else take in factors. The
+ * first call does so itself, in case it is between backward and update; a later one leaves what the
+ * caller has written there. */
 void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int64_t *count) {
     TRMI_NEED_OR(, NULL, exec, parameters, gradients, count);
     exec->parameters_handed_out = true;
     trmi_exec_parameters_changed(exec);
-    exec->gradients_handed_out = true;
-    trmi_distribution_reschedule(exec);
-    trmi_exec_complete_gradients(exec); /* if this call is between backward and update */
+    if (!exec->gradients_handed_out) {
+        exec->gradients_handed_out = true;
+        trmi_distribution_reschedule(exec);
+        trmi_exec_complete_gradients(exec);
+    }
     *parameters = (float *)exec->env.arena[TRMI_ARENA_PARAM];
     *gradients = trmi_exec_gradient_range(exec);
     *count = exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float);

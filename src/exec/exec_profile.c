@@ -130,6 +130,19 @@ static void sample_between(stopwatch *w, double now) {
     }
 }
 
+/* Runs the executor's own actions after backward. Ways' actions there start collectives, which a
+ * profile does not run, and of accumulated batches only the last one has them; the sum of
+ * accumulated batches stays as it is. */
+static trm_status run_own_actions(trm_exec *exec, trm_error *err) {
+    for (int32_t i = 0; i < exec->actions_count && exec->accumulator == NULL; i++) {
+        const trmi_action *action = &exec->actions[i];
+        if (action->before == exec->program->steps_count && !action->last_only) {
+            TRMI_TRY(action->run(exec, action->item, err));
+        }
+    }
+    return TRM_OK;
+}
+
 /* Runs one training step, step by step, and records all times. */
 static trm_status time_step(stopwatch *w, int run, trm_error *err) {
     double start = profile_clock(w->exec);
@@ -142,11 +155,8 @@ static trm_status time_step(stopwatch *w, int run, trm_error *err) {
         w->times[(size_t)i * (size_t)w->repeats + (size_t)run] = end - begin;
         sample_between(w, end);
     }
-    /* Backward has run. The actions that follow it in training have not. */
-    w->exec->gradients_overwritten = w->exec->inputs_given = false;
-    if (w->exec->gradients_handed_out) {
-        trmi_exec_complete_gradients(w->exec);
-    }
+    TRMI_TRY(run_own_actions(w->exec, err));
+    w->exec->gradients_overwritten = w->exec->inputs_given = false; /* backward has run */
     if (w->update) {
         double begin = profile_clock(w->exec);
         TRMI_TRY(trm_exec_update(w->exec, 0, err));
