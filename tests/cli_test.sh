@@ -232,7 +232,8 @@ done
 # places of results are looked at before the work
 touch "$work/file"
 for flags in "plan lenet -n 2 --html" "plan lenet -n 2 --save" "plan lenet -n 2 --svg" "simulate lenet -n 2 --html" "simulate lenet -n 2 --trace" "report $work/run --html" \
-    "eval lenet --checkpoint $work/run --data synth --predictions"; do
+    "eval lenet --checkpoint $work/run --data synth --predictions" "tokenizer encode $work/file --tokenizer $work/none --output" \
+    "ps export $work/none --table t --output"; do
     for place in "nowhere/file: cannot create, its folder must be there" "$work/file/x: cannot create" "$work: a directory, a file would take its place"; do
         # shellcheck disable=SC2086
         out=$("$trireme" $flags "${place%%: *}" 2>&1 < /dev/null)
@@ -243,7 +244,7 @@ for flags in "plan lenet -n 2 --html" "plan lenet -n 2 --save" "plan lenet -n 2 
 done
 expect 3 "nowhere/file: cannot create, its folder must be there" train lenet --data synth --steps 1 --log-every 1 --profile nowhere/file
 grep -q "loss" <<< "$("$trireme" train lenet --data synth --steps 1 --log-every 1 --profile nowhere/file 2>&1)" && fail "trained before it looked at the place of the timeline"
-for flags in "data synth --output" "tokenizer train $work/file --vocabulary 300 --output" "import lenet --from $work/w.safetensors --output"; do
+for flags in "data synth --output" "bench ps --rows 20000 --batch-size 1000 --repeats 3 --output" "tokenizer train $work/file --vocabulary 300 --output" "import lenet --from $work/w.safetensors --output"; do
     # shellcheck disable=SC2086
     expect 3 "$work/file/x/y: cannot make the directory" $flags "$work/file/x/y"
 done

@@ -94,11 +94,11 @@ const app_command app_commands[] = {
     {"tokenizer encode", "FILE", 1, 1, "turn text into token ids, or into a file of them",
      "Prints the ids, or writes them to --output as uint16 (nanoGPT's .bin), which train --dataset tokens reads.",
      "trireme tokenizer encode input.txt --tokenizer tokenizer --output input.bin",
-     {&app_group_common, &app_group_dry_run, &app_group_tokenizer}, app_run_tokenizer_encode},
+     {&app_group_common, &app_group_dry_run, &app_group_tokenizer_encode}, app_run_tokenizer_encode},
     {"tokenizer decode", "FILE", 1, 1, "turn token ids into text",
      "FILE is a .bin of nanoGPT or llm.c, or ids as text with white space between them.",
      "trireme tokenizer decode input.bin --tokenizer tokenizer",
-     {&app_group_common, &app_group_dry_run, &app_group_tokenizer}, app_run_tokenizer_decode},
+     {&app_group_common, &app_group_dry_run, &app_group_tokenizer_decode}, app_run_tokenizer_decode},
     {"generate", "MODEL", 1, 1, "continue a text with a language model",
      "Prints the prompt and its continuation, token by token. The most probable token is taken unless --temperature, --top-k or --top-p\n"
      "are given; the same --seed draws the same text. Of a text longer than the model's context the last half is read again.",

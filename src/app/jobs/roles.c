@@ -28,21 +28,17 @@ extern char **environ;
 static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
     static const struct {
         const char *name, *instead;
-        bool of_ranks; /* an evaluator ignores it */
-    } names[] = {
-        {"sink", "each step is reported (iterations_per_loop is 1)", true},
-        {"early-stop",
-         "give --steps or --epochs; --export-best keeps the best evaluation's weights", false},
-        {"metrics", "each process prints its own: --json, and --tensorboard", true},
-        {"profile", "the timeline is that of a job without servers", true},
-        {"histogram-epochs", "there are no histograms: parameters are on the servers", true},
-        {"elastic",
-         "a job survives the death of workers by itself: leave --elastic out; "
-         "--restarts starts dead workers again",
-         true},
-        {"global-batch", "each worker has a batch of its own: give --batch-size", true},
-        {"loss-scale", "gradients are float32 where they are added", true},
-        {"accumulate", "each batch is a step: use a larger --batch-size", true}};
+    } names[] = {{"sink", "each step is reported (iterations_per_loop is 1)"},
+                 {"early-stop",
+                  "give --steps or --epochs; --export-best keeps the best evaluation's weights"},
+                 {"metrics", "each process prints its own: --json, and --tensorboard"},
+                 {"profile", "the timeline is that of a job without servers"},
+                 {"histogram-epochs", "there are no histograms: parameters are on the servers"},
+                 {"elastic", "a job survives the death of workers by itself: leave --elastic out; "
+                             "--restarts starts dead workers again"},
+                 {"global-batch", "each worker has a batch of its own: give --batch-size"},
+                 {"loss-scale", "gradients are float32 where they are added"},
+                 {"accumulate", "each batch is a step: use a larger --batch-size"}};
     const app_options *o = &app->o;
     const bool evaluates = o->job_name != NULL && strcmp(o->job_name, "evaluator") == 0 &&
                            o->ps_hosts == NULL && o->servers == 0;
@@ -52,8 +48,8 @@ static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
             "--early-stop: an evaluator ends after the checkpoint of step --steps, which "
             "a job that stops early may not have: leave it out");
     }
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (app_given(&app->parsed, names[i].name) && !(names[i].of_ranks && evaluates)) {
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && !evaluates; i++) {
+        if (app_given(&app->parsed, names[i].name)) {
             return app_fail(err, TRM_INVALID, "--%s: with parameter servers %s", names[i].name,
                             names[i].instead);
         }

@@ -14,25 +14,19 @@ typedef struct options {
     const char *widths;
 } options;
 
-#define OPTION(member) offsetof(options, member)
+#define FLAG(flag, type, member, text)                                                             \
+    .name = (flag), .kind = (type), .offset = offsetof(options, member), .value = (text), .help = ""
 static const app_flag FLAGS[] = {
-    {"json", APP_BOOL, OPTION(json), NULL, NULL, "", 0, 0, NULL, NULL, NULL, APP_WRITES_NOTHING},
-    {"epochs", APP_INT, OPTION(epochs), "N", NULL, "", 1, 1000, NULL, NULL, NULL,
-     APP_WRITES_NOTHING},
-    {"learning-rate", APP_REAL, OPTION(rate), "X", NULL, "", 0, 10, NULL, NULL, NULL,
-     APP_WRITES_NOTHING},
-    {"data", APP_TEXT, OPTION(data), "DIR", NULL, "", 0, 0, NULL, NULL, NULL, APP_WRITES_NOTHING},
-    {"backend", APP_CHOICE, OPTION(backend), "onednn|ref", NULL, "", 0, 0, NULL, NULL, NULL,
-     APP_WRITES_NOTHING},
-    {"memory", APP_BYTES, OPTION(limit), "BYTES", NULL, "", 0, 0, NULL, NULL, NULL,
-     APP_WRITES_NOTHING},
-    {"n", APP_INT, OPTION(ranks), "N", NULL, "", 1, 64, NULL, NULL, NULL, APP_WRITES_NOTHING},
-    {"deterministic", APP_OPTIONAL, OPTION(deterministic), "false|true|strict", NULL, "", 0, 0,
-     NULL, NULL, NULL, APP_WRITES_NOTHING},
-    {"width", APP_TEXT, OPTION(widths), "A,B", NULL, "", 0, 0, NULL, NULL, NULL,
-     APP_WRITES_NOTHING},
-    {"width", APP_INT, OPTION(width), "N", NULL, "", 1, 9, "number", NULL, NULL,
-     APP_WRITES_NOTHING},
+    {FLAG("json", APP_BOOL, json, NULL)},
+    {FLAG("epochs", APP_INT, epochs, "N"), .low = 1, .high = 1000},
+    {FLAG("learning-rate", APP_REAL, rate, "X"), .low = 0, .high = 10},
+    {FLAG("data", APP_TEXT, data, "DIR")},
+    {FLAG("backend", APP_CHOICE, backend, "onednn|ref")},
+    {FLAG("memory", APP_BYTES, limit, "BYTES")},
+    {FLAG("n", APP_INT, ranks, "N"), .low = 1, .high = 64},
+    {FLAG("deterministic", APP_OPTIONAL, deterministic, "false|true|strict")},
+    {FLAG("width", APP_TEXT, widths, "A,B")},
+    {FLAG("width", APP_INT, width, "N"), .low = 1, .high = 9, .tag = "number"},
     {.name = NULL},
 };
 static const app_group GROUP = {

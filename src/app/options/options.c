@@ -279,7 +279,7 @@ static const app_flag flag_table[] = {
     INT("rows", rows, "N", 1, 1e12, NULL, "rows of the table (half the memory, at most 16 Mi)"),
     INT("batch-size", batch_size, "N", 1, 1e9, NULL, "keys of a call (65536)", .tag = "bench-ps"),
     INT("repeats", repeats, "N", 3, 1e6, "10", "measurements (7)", .tag = "bench-ps"),
-    TEXT("output", output, "DIR", NULL, "also measure checkpoints in this folder", .tag = "bench-ps"),
+    TEXT("output", output, "DIR", NULL, "also measure checkpoints in this folder", .tag = "bench-ps", .writes = APP_WRITES_FOLDER),
     INT("ps-shards", ps_shards, "N", 1, 256, NULL, "threads of the server that own rows (1; with --table-bytes the best number)", .tag = "bench-ps"),
     CHOICE("wire", wire, "fp32|bf16|fp16", "fp32", "type in which rows and gradients travel", .tag = "bench-ps"),
     BOOL("tcp-only", tcp_only, "use TCP on one host too"),
@@ -375,7 +375,8 @@ static const app_flag flag_table[] = {
     TEXT("special-tokens", special_tokens, "A,B,...", NULL, "never split, e.g. '<|endoftext|>'"),
     /* ---- Tokenizer */
     TEXT("tokenizer", tokenizer, "DIR", NULL, "with tokenizer.json, or vocab.json and merges.txt (needed)", .tag = "tokenizer"),
-    TEXT("output", output, "FILE", NULL, "write there instead of stdout", .tag = "tokenizer"),
+    TEXT("output", output, "FILE", NULL, "write there instead of stdout", .tag = "tokenizer-encode", .writes = APP_WRITES_FILE),
+    TEXT("output", output, "FILE", NULL, "write there instead of stdout", .tag = "tokenizer-decode"),
     BOOL("lines", by_line, "encode: each line for itself, without its end; its ids on a line"),
     {.name = NULL},
 };
@@ -429,7 +430,8 @@ GROUP(vit, "Vision transformers", "patches of images", "patch");
 GROUP(language, "Language models", "text", "kv-heads rotary-theta untied lazy-embedding experts top-experts balance masking mask-token boundary-tokens vocabulary@language");
 GROUP(generate, "Text", NULL, "prompt prompt-file tokens@generate temperature top-k top-p tokenizer@generate");
 GROUP(tokenizer_train, "Tokenizer", NULL, "vocabulary@tokenizer-train output@tokenizer-train min-count@tokenizer-train special-tokens");
-GROUP(tokenizer, "Tokenizer", NULL, "tokenizer@tokenizer output@tokenizer lines");
+GROUP(tokenizer_encode, "Tokenizer", NULL, "tokenizer@tokenizer output@tokenizer-encode lines");
+GROUP(tokenizer_decode, "Tokenizer", NULL, "tokenizer@tokenizer output@tokenizer-decode lines");
 /* clang-format on */
 
 /* Contract in app.h. -1 stands for "not given" where 0 is a value. */
