@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "comm/net/reserve.h"
+#include "comm/shm/shared_buffers.h"
 
 /* Returns whether a buffer is scale or shift of a batch norm; decay_biases excludes those. */
 static bool is_of_norm(const trm_program *p, int32_t buffer) {

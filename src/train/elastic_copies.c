@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "comm/api/communicator.h"
-#include "comm/net/reserve.h"
+#include "comm/shm/shared_buffers.h"
 #include "exec/exec.h"
 #include "exec/optimizer/update.h"
 

@@ -12,7 +12,7 @@
 #include "train/elastic_state.h"
 
 #include "base/error.h"
-#include "comm/net/reserve.h"
+#include "comm/shm/shared_buffers.h"
 #include "comm/rendezvous/elastic.h"
 #include "data/pipeline/dataset.h"
 #include "plan/partition/partition.h"

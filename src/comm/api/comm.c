@@ -20,7 +20,7 @@
 #include "base/memory.h"
 #include "comm/net/exchange.h"
 #include "comm/net/engines.h"
-#include "comm/net/reserve.h"
+#include "comm/shm/shared_buffers.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,9 +2,9 @@
 /* Gives every rank a pointer to one buffer of rank 0, without a copy, or to memory of all. It is
  * possible only where all ranks are processes of one host that communicate through shared memory;
  * elsewhere the result is NULL, and the caller sends the data instead. All ranks call
- * trmi_comm_map_root together (contracts in comm/net/reserve.h). */
+ * trmi_comm_map_root together (contracts in comm/shm/shared_buffers.h). */
 #include "comm/api/communicator.h"
-#include "comm/net/reserve.h"
+#include "comm/shm/shared_buffers.h"
 
 #include "base/error.h"
 #include "base/memory.h"

@@ -12,7 +12,7 @@
  * sums keep the partial type (float for 16-bit floats) until they are complete. Less data cross the
  * network than in a flat collective: each host sends one vector instead of one for each rank. */
 #include "comm/net/engines.h"
-#include "comm/net/reserve.h"
+#include "comm/shm/shared_buffers.h"
 
 #include "base/error.h"
 #include "base/memory.h"

@@ -147,18 +147,20 @@ static void note_door(decision *d, int32_t index, trm_status status, const trm_e
 
 /* Sends the list `mine` to the door of a process, which takes it if it is later than its own and
  * has the process. *theirs: the list that the process has then; *open: the door has proved the key,
- * so that its process lives, also if the list comes too late.
+ * so that its process lives, also if the list comes too late; NULL: not wanted.
  *   errors  PEER if it does not answer */
 static trm_status exchange_lists(trm_elastic *e, const trmi_member *with, const trmi_members *mine,
                                  trmi_members *theirs, bool *open, trm_error *err) {
     trmi_link link = {.fd = -1};
     trmi_frame frame;
     size_t used;
-    *open = false;
-    TRMI_TRY(trmi_door_call(e, with, &link, err));
-    *open = true;
+    trm_status status = trmi_door_call(e, with, &link, err);
+    if (open != NULL) {
+        *open = status == TRM_OK;
+    }
+    TRMI_TRY(status);
     pthread_mutex_lock(&e->lock);
-    trm_status status = trmi_door_send_join(e, &link, -1, mine, err);
+    status = trmi_door_send_join(e, &link, -1, mine, err);
     pthread_mutex_unlock(&e->lock);
     /* poll in short turns: the door may close without a word */
     const double deadline = trmi_os_now() + over_seconds;
@@ -579,8 +581,7 @@ static void tell_members(trm_elastic *e) {
                 continue;
             }
             err.sys_errno = 0;
-            bool open;
-            trm_status answer = exchange_lists(e, &list.list[i], &list, &theirs, &open, &err);
+            trm_status answer = exchange_lists(e, &list.list[i], &list, &theirs, NULL, &err);
             /* a member that refuses the connection has gone */
             told[i] = answer == TRM_OK && theirs.epoch >= list.epoch;
             count += told[i];

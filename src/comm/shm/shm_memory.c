@@ -9,7 +9,7 @@
  * The file has three parts: mapping of shared files at huge-page addresses, the segment that all
  * ranks of a group map, and the table of a rank's buffers that peers map one by one. */
 #define _GNU_SOURCE
-#include "comm/net/reserve.h"
+#include "comm/shm/shared_buffers.h"
 #include "comm/shm/shared_memory.h"
 #include "comm/shm/shm.h"
 

@@ -17,7 +17,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "comm/net/reserve.h"
+#include "comm/shm/shared_buffers.h"
 
 /* Returns how many ranks may compute cooperative gradients; 0 where options or hosts prevent it. */
 int32_t trmi_cooperative_ranks(const trm_exec *exec, const trm_exec_options *options) {

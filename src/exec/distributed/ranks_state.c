@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
-#include "comm/net/reserve.h"
+#include "comm/shm/shared_buffers.h"
 
 #include <string.h>
 

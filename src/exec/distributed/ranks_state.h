@@ -171,7 +171,7 @@ void trmi_parallel_note_step(struct trm_exec *exec);
 /* Returns memory for PARAM, GRAD or an accumulator of gradients, which close frees; NULL: there is
  * none. */
 void *trmi_parallel_memory(trmi_parallel *parallel, size_t bytes, trm_error *err);
-/* Returns the same without its pages (comm/net/reserve.h). */
+/* Returns the same without its pages (comm/shm/shared_buffers.h). */
 void *trmi_parallel_reserve(trmi_parallel *parallel, size_t bytes, trm_error *err);
 /* Returns whether all ranks of a host may map rank 0's PARAM, so that no rank copies the slices of
  * others. Until they do the others have no PARAM. */

@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
-#include "comm/net/reserve.h"
+#include "comm/shm/shared_buffers.h"
 
 /* Activates the way where options ask for slices of the optimiser. */
 static trm_status open_slices(trm_exec *exec, const trm_exec_options *options, bool *active,

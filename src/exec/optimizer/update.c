@@ -14,7 +14,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "comm/net/reserve.h"
+#include "comm/shm/shared_buffers.h"
 
 #include <math.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 #include "train/planner/planner.h"
 
 #include "base/error.h"
-#include "comm/net/reserve.h"
+#include "comm/shm/shared_buffers.h"
 #include "exec/backend.h"
 #include "exec/distributed/batches.h"
 #include "exec/exec_memory.h"
