@@ -116,15 +116,27 @@ static trm_status fill_and_train(trm_ps_client *client, const trm_table_options 
     return TRM_OK;
 }
 
+/* Computes the memory that a table of so many rows will need on all shards, index and free places
+ * included. */
+static trm_status forecast_table(const trm_table_options *table, int64_t rows, int32_t shards,
+                                 int64_t *bytes, trm_error *err) {
+    trm_table_options checked;
+    trmi_row_layout layout;
+    TRMI_TRY(trmi_row_table_check(table, &checked, err));
+    trmi_row_layout_make(&checked, &layout);
+    *bytes = shards * trmi_rows_forecast(&layout, (rows + shards - 1) / shards);
+    return TRM_OK;
+}
+
 /* Finds the most rows whose forecast is at most `bytes`, by bisection; *forecast is theirs. */
 static trm_status find_most_rows(const trm_table_options *t, int64_t bytes, int32_t shards,
                                  int64_t *rows, int64_t *forecast, trm_error *err) {
     *rows = 0;
     for (int64_t step = (int64_t)1 << 36; step > 0; step /= 2) {
-        TRMI_TRY(trmi_table_forecast(t, *rows + step, shards, forecast, err));
+        TRMI_TRY(forecast_table(t, *rows + step, shards, forecast, err));
         *rows += *forecast <= bytes ? step : 0;
     }
-    return trmi_table_forecast(t, *rows, shards, forecast, err);
+    return forecast_table(t, *rows, shards, forecast, err);
 }
 
 /* Chooses the number of shards with which the table uses the budget best. Many pages of a shard

@@ -464,18 +464,3 @@ bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t
     table->removed_lost = false;
     return complete;
 }
-
-/* Contract in table.h. */
-trm_status trmi_table_forecast(const trm_table_options *table, int64_t rows, int32_t shards,
-                               int64_t *bytes, trm_error *err) {
-    trm_table_options checked;
-    trmi_row_layout layout;
-    TRMI_TRY(trmi_row_table_check(table, &checked, err));
-    if (rows < 0 || shards < 1) {
-        return TRMI_FAIL(err, TRM_INVALID, "a forecast for %lld rows on %d shards", (long long)rows,
-                         shards);
-    }
-    trmi_row_layout_make(&checked, &layout);
-    *bytes = shards * trmi_rows_forecast(&layout, (rows + shards - 1) / shards);
-    return TRM_OK;
-}

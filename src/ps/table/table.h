@@ -83,10 +83,6 @@ typedef struct trmi_row_table_place {
     trm_ps_source initial;
 } trmi_row_table_place;
 
-/* Computes the memory that a table of so many rows will need on all shards, index and free places
- * included.   errors  INVALID   threads  any */
-trm_status trmi_table_forecast(const trm_table_options *table, int64_t rows, int32_t shards,
-                               int64_t *bytes, trm_error *err);
 /* Checks the options of a table and fills in defaults.
  *   errors  INVALID */
 trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *out,
