@@ -278,6 +278,7 @@ static void compute_figures(trm_model *model, const trm_dataset *data, const sum
 static trm_status evaluate_batches(trm_model *model, trm_dataset *data, int64_t steps,
                                    const watcher *watch, trm_evaluation *out, trm_error *err) {
     TRMI_TRY(prepare_evaluation(model, data, err));
+    trmi_match_fields(&model->evaluate, data);
     TRMI_TRY(trmi_exec_broadcast_states(trmi_model_owner(model)->exec, err));
     TRMI_TRY(take_weights(model, err));
     bool alone = trmi_model_comm(model) == NULL;

@@ -27,21 +27,27 @@ trm_status trmi_next_batch(trm_dataset *data, const trm_batch **out, trm_error *
     return status;
 }
 
-trm_status trmi_find_field(const trmi_compiled *compiled, const trm_batch *batch, int32_t field,
-                           const trm_tensor **out, trm_error *err) {
-    const char *name = compiled->names[field];
-    int32_t at = field; /* its place in the dataset of which the inputs were made */
-    if (at >= batch->field_count || strcmp(batch->fields[at].name, name) != 0) {
-        at = 0;
-        while (at < batch->field_count && strcmp(batch->fields[at].name, name) != 0) {
-            at++;
+void trmi_match_fields(trmi_compiled *compiled, trm_dataset *data) {
+    trm_batch_field field;
+    for (int32_t i = 0; i < compiled->fields; i++) {
+        compiled->places[i] = -1;
+        for (int32_t at = 0; trm_dataset_field(data, at, &field); at++) {
+            if (strcmp(field.name, compiled->names[i]) == 0) {
+                compiled->places[i] = at;
+                break;
+            }
         }
     }
-    if (at == batch->field_count) {
+}
+
+trm_status trmi_find_field(const trmi_compiled *compiled, const trm_batch *batch, int32_t field,
+                           const trm_tensor **out, trm_error *err) {
+    const int32_t at = compiled->places[field];
+    if (at < 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "the data has no field '%s', which the network or its loss reads (found "
                          "%d fields, the first is '%s'); add it",
-                         name, (int)batch->field_count,
+                         compiled->names[field], (int)batch->field_count,
                          batch->field_count > 0 ? batch->fields[0].name : "");
     }
     *out = &batch->fields[at].tensor;
@@ -50,7 +56,7 @@ trm_status trmi_find_field(const trmi_compiled *compiled, const trm_batch *batch
 
 trm_status trmi_fit_field(const trmi_compiled *compiled, const trm_batch *batch, int32_t field,
                           const trm_tensor **out, trm_error *err) {
-    const trm_tensor *from, *to = &compiled->target[field];
+    const trm_tensor *from = NULL, *to = &compiled->target[field];
     TRMI_TRY(trmi_find_field(compiled, batch, field, &from, err));
     int64_t bytes = trm_tensor_bytes(from), room = trm_tensor_bytes(to);
     /* A batch may have fewer samples than the input has room for, except in blocks of samples. */
@@ -75,7 +81,7 @@ void trmi_copy_field(const trm_tensor *from, void *to, const trm_tensor *room) {
 trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, bool loss,
                      trm_error *err) {
     for (int32_t i = 0; i < compiled->fields; i++) {
-        const trm_tensor *from, *to = &compiled->target[i];
+        const trm_tensor *from = NULL, *to = &compiled->target[i];
         if (to->data == NULL) {
             continue;
         }

@@ -38,6 +38,7 @@ typedef struct trmi_compiled {
     int32_t fields;
     const char *names[TRM_MAX_BATCH_FIELDS]; /* names of the fields; in the model's arena */
     int32_t inputs[TRM_MAX_BATCH_FIELDS];    /* index of the program's input that takes the field */
+    int32_t places[TRM_MAX_BATCH_FIELDS];    /* place of the field in batches; -1: they lack it */
     bool only_loss[TRM_MAX_BATCH_FIELDS];    /* the loss reads the field, the network does not */
     int32_t blocks; /* of samples in a batch (strict determinism); 0: none */
     trm_tensor target[TRM_MAX_BATCH_FIELDS]; /* data NULL: the network does not use the field */
@@ -106,8 +107,11 @@ trm_status trmi_model_traffic(const trm_model_options *options, int64_t *bytes, 
  * evaluation_only the evaluation program. */
 trmi_compiled *trmi_model_owner(trm_model *model);
 
-/* Gives the tensor of field `field` of the compiled network in a batch, which may be of another
- * dataset, with its fields in another order.
+/* Looks up where the batches of `data` have the fields of the compiled network: it may be another
+ * dataset than that of which the network was made, with its fields in another order. Before a run
+ * reads batches. */
+void trmi_match_fields(trmi_compiled *compiled, trm_dataset *data);
+/* Gives the tensor of field `field` of the compiled network in a batch of the matched dataset.
  *   errors  INVALID: the batch has no field of this name */
 trm_status trmi_find_field(const trmi_compiled *compiled, const trm_batch *batch, int32_t field,
                            const trm_tensor **out, trm_error *err);

@@ -402,6 +402,7 @@ static trm_status check_data(trmi_run *r, trm_error *err) {
 static trm_status begin_run(trmi_run *r, trm_error *err) {
     TRMI_TRY(check_data(r, err));
     const trm_train_options *o = r->options;
+    trmi_match_fields(&r->model->train, o->data);
     /* Servers know the position of their job, which may be ahead of this model's. */
     TRMI_TRY(r->sink->find != NULL ? r->sink->find(r, err) : TRM_OK);
     r->rate = r->model->options.learning_rate;
