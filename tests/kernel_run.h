@@ -53,6 +53,7 @@ static inline int64_t kernel_place(trmi_buffer *buffer, trm_dtype dtype, const t
 /* Returns memory for placed buffers, full of large numbers.   owns  the caller, trmi_free */
 static inline char *kernel_memory(int64_t bytes) {
     char *memory = trmi_alloc((size_t)bytes);
+    assert_non_null(memory);
     memset(memory, 0x7F, (size_t)bytes);
     return memory;
 }

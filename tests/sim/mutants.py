@@ -51,7 +51,7 @@ def jobs_of(source):
 def compile_fault(patch, source, root, commands, scratch, check):
     """Compiles the source with the fault; returns the object. check: only looks whether it compiles."""
     copy = os.path.join(scratch, os.path.basename(source))
-    run(['patch', '-s', '-o', copy, os.path.join(root, source), patch])
+    run(['patch', '-s', '-F0', '-o', copy, os.path.join(root, source), patch])
     entry = commands[os.path.realpath(os.path.join(root, source))]
     words = shlex.split(entry['command'])
     target = os.path.join(scratch, 'mutant.o')
