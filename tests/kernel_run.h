@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/kernel_run.h: for the tests: a back-end, and fast kernels of single program steps on buffers
- * that lie one after the other in one block of memory, as a program would have them.
+/* tests/kernel_run.h: for the tests: a back-end, and fast kernels of single program steps on
+ * buffers that lie one after the other in one block of memory, as a program would have them.
  *
  *      kernel_place for each buffer --> kernel_memory --> kernel_run for each step */
 #ifndef TRMI_TESTS_KERNEL_RUN_H

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # No source file or public header over 850 lines, no function over 100 lines unless
-# tools/length.exceptions names it ("path:function"). Usage: length.sh ROOT
+# tools/length.exceptions names it ("path:function"), no line of a comment over 100 columns, which clang-format would
+# leave, but in tables and drawings (two blanks or an arrow within the line). Usage: length.sh ROOT
 set -u
 cd "$1" || exit 2
 bad=0
@@ -24,4 +25,12 @@ while read -r where lines; do
     grep -qxF "$where" tools/length.exceptions 2>/dev/null && continue
     echo "$where: $lines lines, at most 100 (split it by meaning)"; bad=1
 done <<< "$long"
+wide=$(find src include bench/lib tests -name '*.[ch]' | sort | xargs awk '
+length > 100 && /^ *(\/\*|\*) / {
+    text = $0; sub(/^ *(\/\*|\*) */, "", text)
+    if (text ~ /^----/ || text !~ /[^ ]  +[^ ]| -+> |-->|<-|==>| \| | -- |──/) {
+        print FILENAME ":" FNR ": " length " columns in a comment, at most 100"
+    }
+}')
+[ -z "$wide" ] || { echo "$wide"; bad=1; }
 exit $bad

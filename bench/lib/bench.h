@@ -9,7 +9,7 @@
 #include "trireme/data.h"
 #include "trireme/ps.h"
 
-/* ---- collectives (comm_bench.c) ----------------------------------------------------------------- */
+/* ---- collectives (comm_bench.c) -------------------------------------------------------------- */
 
 typedef struct bench_comm_options {
     trm_collective_kind kind; /* default TRM_ALLREDUCE */
@@ -43,7 +43,7 @@ typedef struct bench_comm_result {
 TRM_MUST_USE trm_status bench_comm(trm_comm *comm, int64_t bytes, const bench_comm_options *options,
                                    bench_comm_result *result, trm_error *err);
 
-/* ---- data (data_bench.c) ------------------------------------------------------------------------ */
+/* ---- data (data_bench.c) --------------------------------------------------------------------- */
 
 typedef struct bench_data_rate {
     int64_t samples;
@@ -59,7 +59,7 @@ typedef struct bench_data_rate {
 TRM_MUST_USE trm_status bench_dataset(trm_dataset *dataset, double seconds, bench_data_rate *out,
                                       trm_error *err);
 
-/* ---- parameter servers (ps_bench.c) -------------------------------------------------------------- */
+/* ---- parameter servers (ps_bench.c) ---------------------------------------------------------- */
 
 typedef struct bench_ps_options {
     int64_t rows;       /* 0 = as many 16 x float32 rows as half the memory, at most 16 Mi */

@@ -504,13 +504,13 @@ typedef struct trm_click_options {
  *                     (libffm) one for each field. Labels are 1 and +1, 0 and -1. Indices are the
  *                     keys unless buckets or a vocabulary is given
  *   slots             "slot:value ...", as Paddle's recommendation models read: the slot click or
- *                     label is the label, dense_feature or dense has numbers (in each row as many as
- *                     in the first), any other is a field of bags whose values are hashed. Fields
- *                     are in the order of the slots' numbers, then names; options->columns chooses
- *                     slots, roles and their order
+ *                     label is the label, dense_feature or dense has numbers (in each row as many
+ *                     as in the first), any other is a field of bags whose values are hashed.
+ *                     Fields are in the order of the slots' numbers, then names; options->columns
+ *                     chooses slots, roles and their order
  *   tfrecord-clicks   TFRecords of tf.Example; options->columns names the features. Dense inputs and
- *                     label are float or int64 lists, keys are bytes (hashed) or int64 (as they are,
- *                     unless bounded)
+ *                     label are float or int64 lists, keys are bytes (hashed) or int64 (as they
+ *                     are, unless bounded)
  *   param    kind: a name of the list
  *            path: a file, or a folder with train and test, whose training part is read
  *            options: NULL = defaults

@@ -55,19 +55,20 @@ typedef struct trm_membership {
     double seconds; /* that the last trm_elastic_recover took; of a model, until it could go on */
     /* of a model: steps that were computed again; ranks at the end without samples, which wait */
     int32_t redone_steps, spare_ranks;
-    /* of a model: step of the checkpoint from which the ranks went on, because a part of the state was lost; 0 = none */
+    /* of a model: step of the checkpoint from which the ranks went on, because a part of the state
+     * was lost; 0 = none */
     int64_t restored_step;
-    /* whether this process has asked to leave and had to stay, because fewer than `least` ranks would
-     * have been left */
+    /* whether this process has asked to leave and had to stay, because fewer than `least` ranks
+     * would have been left */
     bool stays;
 } trm_membership;
 
 /* Meets the other ranks of an elastic job (trm_cluster_join). Where the job runs already, this
  * process comes later: it is alone, with a communicator of its own, until trm_elastic_recover has
  * made it a member. It needs what the first ranks had: the rendezvous, and the token if it is on
- * another host. Where more than half of the ranks have come to a TCP address or a file, and `least`,
- * and no other one for 10 s (a quarter of join.timeout_seconds, if that is less), the job begins
- * without the others, which join when they come.
+ * another host. Where more than half of the ranks have come to a TCP address or a file, and
+ * `least`, and no other one for 10 s (a quarter of join.timeout_seconds, if that is less), the job
+ * begins without the others, which join when they come.
  *   param    cluster: may be destroyed afterwards
  *            options: NULL = defaults
  *   errors   INVALID (least above most), those of trm_cluster_join and trm_comm_create
@@ -86,8 +87,8 @@ TRM_API void trm_elastic_get_membership(const trm_elastic *elastic, trm_membersh
  * does not answer (PEER, TIMEOUT). */
 TRM_API bool trm_elastic_can_recover(trm_status status);
 /* Makes this process leave the job with the next trm_elastic_recover, which then returns END. Where
- * fewer than `least` ranks would be left, it stays, and its wish is over: trm_membership has `stays`,
- * and the program may end the job on all ranks.
+ * fewer than `least` ranks would be left, it stays, and its wish is over: trm_membership has
+ * `stays`, and the program may end the job on all ranks.
  *   threads  any; may be called from a signal handler */
 TRM_API void trm_elastic_request_leave(trm_elastic *elastic);
 /* Returns whether a process wants to leave or to join, as far as this rank knows. The ranks agree
@@ -98,9 +99,9 @@ TRM_API bool trm_elastic_wants_change(trm_elastic *elastic);
  * communicator of the old epoch is gone: those split from it must be destroyed before the call.
  *   param    cause: error of the operation that failed; NULL = not known, or none failed
  *   errors   END (this process has left: trm_elastic_request_leave), TIMEOUT (no place became free
- *            in join.timeout_seconds), PEER (fewer than `least` ranks; the survivors are no majority
- *            and the death of the others is not proven; this rank was given up by the others),
- *            NOMEM, IO */
+ *            in join.timeout_seconds), PEER (fewer than `least` ranks; the survivors are no
+ *            majority and the death of the others is not proven; this rank was given up by the
+ *            others), NOMEM, IO */
 TRM_API TRM_MUST_USE trm_status trm_elastic_recover(trm_elastic *elastic, const trm_error *cause,
                                                     trm_error *err);
 

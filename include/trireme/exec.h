@@ -75,8 +75,8 @@ typedef struct trm_split_options {
     trm_switch trials;
     /* limit of the trials; 0 = as long as 240 steps take, 3 s at least and 40 s at most */
     double trial_seconds;
-    /* searched: limit of measuring operators, over all rounds of the search; operators that were not
-     * measured by then cost their roofline times the ratio of the nearest measured one of their
+    /* searched: limit of measuring operators, over all rounds of the search; operators that were
+     * not measured by then cost their roofline times the ratio of the nearest measured one of their
      * kind. Where no file of an earlier job has the messages between ranks, it is also a limit of
      * measuring these; those that were not measured by then cost what two all-reduces say. 0 =
      * operators as long as 500 steps take, 3 s at least and 30 s at most, or 40 steps if those are
@@ -97,8 +97,8 @@ typedef struct trm_split_options {
      * dimensions are cut into runs. Models: only the tuples are checked. NULL = by `batch` */
     const char *input_cuts;
     /* searched: the plan is for ranks of a running job whose number has changed, and which wait for
-     * it: messages of a number of ranks, or of a group, that was not measured before cost what those
-     * of the nearest number do. Elastic jobs set it */
+     * it: messages of a number of ranks, or of a group, that was not measured before cost what
+     * those of the nearest number do. Elastic jobs set it */
     bool replans;
 } trm_split_options;
 
@@ -235,9 +235,9 @@ typedef struct trm_exec_options {
     /* parameters and states get initial values. Default: on; TRM_OFF: they are zero until
      * trm_exec_write, for callers that write all of them before the first step */
     trm_switch initialise;
-    /* the state lies in memory that the other ranks of the host can map: slots of the optimiser, and
-     * in a pipeline the parameters and accumulated gradients of a stage (those of other ranks do
-     * anyway). Default: off; elastic jobs set it */
+    /* the state lies in memory that the other ranks of the host can map: slots of the optimiser,
+     * and in a pipeline the parameters and accumulated gradients of a stage (those of other ranks
+     * do anyway). Default: off; elastic jobs set it */
     trm_switch share_slots;
     /* processes of the job on this host; 0 = the ranks of parallel.comm on it */
     int32_t host_processes;
@@ -302,8 +302,8 @@ TRM_API TRM_MUST_USE trm_status trm_exec_feed(trm_exec *exec, const char *name,
 
 /* Runs the forward steps only. For evaluation graphs. With a training graph the gradients of the
  * last trm_exec_forward_backward may be lost, because activations take their memory:
- * trm_exec_update and trm_exec_gradient are then refused until its next call. Dense gradients stay with
- * trm_exec_options.whole_gradients, and accumulated ones.
+ * trm_exec_update and trm_exec_gradient are then refused until its next call. Dense gradients stay
+ * with trm_exec_options.whole_gradients, and accumulated ones.
  *   errors   INVALID (an id outside of a table), the error of an operator of the program's own,
  *            with many ranks those of trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_exec_forward(trm_exec *exec, trm_error *err);

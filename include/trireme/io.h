@@ -153,9 +153,9 @@ typedef struct trm_checkpoint_options {
     /* wait for a writer on another host while it gives no sign of life, until it counts as gone:
      * 60 s after the last one. A writer that lives gives one every 5 s */
     bool outwait_lock;
-    /* limit of that wait, at least 2 s; a writer that does not count as gone by then is an error. 0 =
-     * until it does. Models: the limit in which the ranks must have met (trm_join_options), if that
-     * is shorter */
+    /* limit of that wait, at least 2 s; a writer that does not count as gone by then is an error. 0
+     * = until it does. Models: the limit in which the ranks must have met (trm_join_options), if
+     * that is shorter */
     double outwait_seconds;
     /* called when a checkpoint is on the disk; with `background`, from the writing thread. NULL =
      * none */

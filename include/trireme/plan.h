@@ -347,8 +347,8 @@ TRM_API void trm_hardware_plan_get_info(const trm_hardware_plan *plan, trm_hardw
  *   returns  NULL when memory is out
  *   owns     caller: trm_free */
 TRM_API char *trm_hardware_plan_report(const trm_hardware_plan *plan, bool json);
-/* Returns a picture of the plan as SVG: stages and meshes, one step, memory. That of options.plan if
- * it was given.
+/* Returns a picture of the plan as SVG: stages and meshes, one step, memory. That of options.plan
+ * if it was given.
  *   returns  NULL when memory is out
  *   owns     caller: trm_free */
 TRM_API char *trm_hardware_plan_svg(const trm_hardware_plan *plan);

@@ -202,9 +202,9 @@ typedef struct trm_model_options {
     bool accept_changes;
     const char *description; /* JSON object kept in checkpoints; NULL = "{}" */
     /* elastic job whose ranks train the model: when ranks die, the others share the
-     * same global batch (elastic_batch) and go on (trireme/elastic.h). exec.parallel.comm is then set by the model,
-     * and what trm_model_exec and trm_model_graph return is valid until the ranks change. Outlives
-     * the model. NULL = the ranks do not change */
+     * same global batch (elastic_batch) and go on (trireme/elastic.h). exec.parallel.comm is then
+     * set by the model, and what trm_model_exec and trm_model_graph return is valid until the ranks
+     * change. Outlives the model. NULL = the ranks do not change */
     trm_elastic *elastic;
     trm_elastic_batch elastic_batch; /* of an elastic job */
 } trm_model_options;
@@ -291,7 +291,8 @@ typedef trm_status (*trm_prediction_fn)(void *context, const trm_tensor *logits,
 /* Evaluates, and gives each batch's logits to `see` in the order of the data. With many ranks, each
  * receives its own shard.
  *   param    see: receives the batches; context: for `see`
- *            out: NULL = not wanted: then the data needs no fields that the loss alone reads (labels)
+ *            out: NULL = not wanted: then the data needs no fields that the loss alone reads
+ *            (labels)
  *   errors   those of trm_model_evaluate, and the error that `see` returned */
 TRM_API TRM_MUST_USE trm_status trm_model_predict(trm_model *model, trm_dataset *data,
                                                   trm_prediction_fn see, void *context,
@@ -521,8 +522,8 @@ typedef struct trm_early_stop_options {
     int64_t patience;
     double min_delta; /* an improvement is more than this */
 } trm_early_stop_options;
-/* Stops training when the watched value no longer improves. Its state is kept in checkpoints. A value
- * of evaluations needs trm_evaluate_every in the same list (else INVALID). */
+/* Stops training when the watched value no longer improves. Its state is kept in checkpoints. A
+ * value of evaluations needs trm_evaluate_every in the same list (else INVALID). */
 TRM_API trm_callback trm_early_stop(const trm_early_stop_options *options);
 
 /* Writes a file of metrics (trireme/io.h): a line every `every` steps, at the end of each epoch,
@@ -532,16 +533,16 @@ TRM_API trm_callback trm_early_stop(const trm_early_stop_options *options);
  *            every: 0 = 1 */
 TRM_API trm_callback trm_metrics_recorder(const char *path, int64_t every);
 
-/* Appends the events of training to DIRECTORY/run.jsonl, which `trireme report` and `trireme top` read
- * (docs/guides/reports.md): start, steps, evaluations, checkpoints, changes of ranks, end. Rank N
- * writes run-rank-N.jsonl beside it, from which reports have its waiting. A line that cannot be
- * written is logged once, and training goes on.
+/* Appends the events of training to DIRECTORY/run.jsonl, which `trireme report` and `trireme top`
+ * read (docs/guides/reports.md): start, steps, evaluations, checkpoints, changes of ranks, end.
+ * Rank N writes run-rank-N.jsonl beside it, from which reports have its waiting. A line that cannot
+ * be written is logged once, and training goes on.
  *   param    every: a step is written every `every` steps, the first, and the last of an epoch; 0 =
  *            100 */
 TRM_API trm_callback trm_run_recorder(const char *directory, int64_t every);
 
-/* Where a training stood when a report of steps was made. Zero at first; `step` is that from which the
- * training began. */
+/* Where a training stood when a report of steps was made. Zero at first; `step` is that from which
+ * the training began. */
 typedef struct trm_report_mark {
     uint64_t step;
     int64_t samples, membership_epoch;
@@ -571,7 +572,8 @@ typedef enum trm_training_event {
 TRM_API const char *trm_event_name(trm_training_event event);
 /* Writes the members of an event as JSON, without the braces: "epoch":1,"step":20,...
  *   param    mean: of a step; NULL = left out
- *            text: [size] receives the text, cut at its end if it is longer; NULL with 0 = not wanted
+ *            text: [size] receives the text, cut at its end if it is longer; NULL with 0 = not
+ *            wanted
  *   returns  bytes of the whole text without the terminating zero; 0 = there is no memory, or the
  *            progress has no such event
  *   level    expert */

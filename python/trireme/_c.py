@@ -3817,13 +3817,13 @@ FUNCTIONS = {
                             (libffm) one for each field. Labels are 1 and +1, 0 and -1. Indices are the
                             keys unless buckets or a vocabulary is given
           slots             "slot:value ...", as Paddle's recommendation models read: the slot click or
-                            label is the label, dense_feature or dense has numbers (in each row as many as
-                            in the first), any other is a field of bags whose values are hashed. Fields
-                            are in the order of the slots' numbers, then names; options->columns chooses
-                            slots, roles and their order
+                            label is the label, dense_feature or dense has numbers (in each row as many
+                            as in the first), any other is a field of bags whose values are hashed.
+                            Fields are in the order of the slots' numbers, then names; options->columns
+                            chooses slots, roles and their order
           tfrecord-clicks   TFRecords of tf.Example; options->columns names the features. Dense inputs and
-                            label are float or int64 lists, keys are bytes (hashed) or int64 (as they are,
-                            unless bounded)
+                            label are float or int64 lists, keys are bytes (hashed) or int64 (as they
+                            are, unless bounded)
           param    kind: a name of the list
                    path: a file, or a folder with train and test, whose training part is read
                    options: NULL = defaults
@@ -4377,9 +4377,9 @@ FUNCTIONS = {
         """Meets the other ranks of an elastic job (trm_cluster_join). Where the job runs already, this
         process comes later: it is alone, with a communicator of its own, until trm_elastic_recover has
         made it a member. It needs what the first ranks had: the rendezvous, and the token if it is on
-        another host. Where more than half of the ranks have come to a TCP address or a file, and `least`,
-        and no other one for 10 s (a quarter of join.timeout_seconds, if that is less), the job begins
-        without the others, which join when they come.
+        another host. Where more than half of the ranks have come to a TCP address or a file, and
+        `least`, and no other one for 10 s (a quarter of join.timeout_seconds, if that is less), the job
+        begins without the others, which join when they come.
           param    cluster: may be destroyed afterwards
                    options: NULL = defaults
           errors   INVALID (least above most), those of trm_cluster_join and trm_comm_create
@@ -4404,8 +4404,8 @@ FUNCTIONS = {
     'trm_elastic_request_leave': (None, (c_void_p,),
         'elastic',
         """Makes this process leave the job with the next trm_elastic_recover, which then returns END. Where
-        fewer than `least` ranks would be left, it stays, and its wish is over: trm_membership has `stays`,
-        and the program may end the job on all ranks.
+        fewer than `least` ranks would be left, it stays, and its wish is over: trm_membership has
+        `stays`, and the program may end the job on all ranks.
           threads  any; may be called from a signal handler
         """),
     'trm_elastic_wants_change': (c_bool, (c_void_p,),
@@ -4420,9 +4420,9 @@ FUNCTIONS = {
         communicator of the old epoch is gone: those split from it must be destroyed before the call.
           param    cause: error of the operation that failed; NULL = not known, or none failed
           errors   END (this process has left: trm_elastic_request_leave), TIMEOUT (no place became free
-                   in join.timeout_seconds), PEER (fewer than `least` ranks; the survivors are no majority
-                   and the death of the others is not proven; this rank was given up by the others),
-                   NOMEM, IO
+                   in join.timeout_seconds), PEER (fewer than `least` ranks; the survivors are no
+                   majority and the death of the others is not proven; this rank was given up by the
+                   others), NOMEM, IO
         """),
     'trm_graph_create': (c_int, (POINTER(trm_graph_options), POINTER(c_void_p), POINTER(trm_error),),
         'options out err',
@@ -4798,8 +4798,8 @@ FUNCTIONS = {
         'exec err',
         """Runs the forward steps only. For evaluation graphs. With a training graph the gradients of the
         last trm_exec_forward_backward may be lost, because activations take their memory:
-        trm_exec_update and trm_exec_gradient are then refused until its next call. Dense gradients stay with
-        trm_exec_options.whole_gradients, and accumulated ones.
+        trm_exec_update and trm_exec_gradient are then refused until its next call. Dense gradients stay
+        with trm_exec_options.whole_gradients, and accumulated ones.
           errors   INVALID (an id outside of a table), the error of an operator of the program's own,
                    with many ranks those of trm_comm_run
         """),
@@ -5613,7 +5613,8 @@ FUNCTIONS = {
         """Evaluates, and gives each batch's logits to `see` in the order of the data. With many ranks, each
         receives its own shard.
           param    see: receives the batches; context: for `see`
-                   out: NULL = not wanted: then the data needs no fields that the loss alone reads (labels)
+                   out: NULL = not wanted: then the data needs no fields that the loss alone reads
+                   (labels)
           errors   those of trm_model_evaluate, and the error that `see` returned
         """),
     'trm_model_evaluate_steps': (c_int, (c_void_p, c_void_p, c_int64, POINTER(trm_evaluation), POINTER(trm_error),),
@@ -5720,8 +5721,8 @@ FUNCTIONS = {
         """),
     'trm_early_stop': (trm_callback, (POINTER(trm_early_stop_options),),
         'options',
-        """Stops training when the watched value no longer improves. Its state is kept in checkpoints. A value
-        of evaluations needs trm_evaluate_every in the same list (else INVALID).
+        """Stops training when the watched value no longer improves. Its state is kept in checkpoints. A
+        value of evaluations needs trm_evaluate_every in the same list (else INVALID).
         """),
     'trm_metrics_recorder': (trm_callback, (c_char_p, c_int64,),
         'path every',
@@ -5733,10 +5734,10 @@ FUNCTIONS = {
         """),
     'trm_run_recorder': (trm_callback, (c_char_p, c_int64,),
         'directory every',
-        """Appends the events of training to DIRECTORY/run.jsonl, which `trireme report` and `trireme top` read
-        (docs/guides/reports.md): start, steps, evaluations, checkpoints, changes of ranks, end. Rank N
-        writes run-rank-N.jsonl beside it, from which reports have its waiting. A line that cannot be
-        written is logged once, and training goes on.
+        """Appends the events of training to DIRECTORY/run.jsonl, which `trireme report` and `trireme top`
+        read (docs/guides/reports.md): start, steps, evaluations, checkpoints, changes of ranks, end.
+        Rank N writes run-rank-N.jsonl beside it, from which reports have its waiting. A line that cannot
+        be written is logged once, and training goes on.
           param    every: a step is written every `every` steps, the first, and the last of an epoch; 0 =
                    100
         """),
@@ -5755,7 +5756,8 @@ FUNCTIONS = {
         'event progress mean text size',
         """Writes the members of an event as JSON, without the braces: "epoch":1,"step":20,...
           param    mean: of a step; NULL = left out
-                   text: [size] receives the text, cut at its end if it is longer; NULL with 0 = not wanted
+                   text: [size] receives the text, cut at its end if it is longer; NULL with 0 = not
+                   wanted
           returns  bytes of the whole text without the terminating zero; 0 = there is no memory, or the
                    progress has no such event
           level    expert
@@ -6211,8 +6213,8 @@ FUNCTIONS = {
         """),
     'trm_hardware_plan_svg': (c_void_p, (c_void_p,),
         'plan',
-        """Returns a picture of the plan as SVG: stages and meshes, one step, memory. That of options.plan if
-        it was given.
+        """Returns a picture of the plan as SVG: stages and meshes, one step, memory. That of options.plan
+        if it was given.
           returns  NULL when memory is out
           owns     caller: trm_free
         """),

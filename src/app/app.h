@@ -224,7 +224,7 @@ void app_settle_data(app_context *app);
  * every usage then reads the same samples. */
 bool app_has_one_folder(const app_options *o, trm_dataset *data);
 
-/* ---- models (setup.c, models.c) ------------------------------------------------------------------------ */
+/* ---- models (setup.c, models.c) -------------------------------------------------------------- */
 
 /* The network that MODEL names, with its options: the context of the function that builds the
  * graph. */
@@ -356,8 +356,8 @@ TRM_MUST_USE trm_status app_read_plan(const char *path, char **out, trm_error *e
  *   errors  INVALID */
 TRM_MUST_USE trm_status app_read_stages(const char *text, int64_t ranks, int32_t *out,
                                         trm_error *err);
-/* Returns whether stages are searched without --stages, too, by jobs in the mode auto_parallel and by
- * plan: of models with blocks, unless an option says how the job is planned or fed. */
+/* Returns whether stages are searched without --stages, too, by jobs in the mode auto_parallel and
+ * by plan: of models with blocks, unless an option says how the job is planned or fed. */
 bool app_implies_stages(const app_context *app);
 /* Takes --stages, then the stages of --plan's file as if they were given as flags: stages,
  * micro-batches, schedule, chunks, begins, recompute. Once.   errors  those of reading it; INVALID
@@ -407,7 +407,8 @@ bool app_splits(app_context *app);
  * --batch-size samples. */
 int64_t app_whole_batch(app_context *app);
 int64_t app_read_batch(app_context *app);
-/* Makes --batch-size that of --global-batch on the ranks of this job, or on those that it is to have.
+/* Makes --batch-size that of --global-batch on the ranks of this job, or on those that it is to
+ * have.
  *   errors  INVALID: they do not divide it; --batch-size or --elastic-batch rank is given, too */
 TRM_MUST_USE trm_status app_settle_batch(app_context *app, trm_error *err);
 /* Returns whether each rank of a split reads its own samples (full_batch=false). */

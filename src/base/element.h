@@ -8,7 +8,8 @@
 
 #include "base/format/half.h"
 
-/* Returns whether a type has a fraction: such values have gradients, and their mean is one of them. */
+/* Returns whether a type has a fraction: such values have gradients, and their mean is one of
+ * them. */
 static inline bool trmi_dtype_is_float(trm_dtype dtype) {
     return dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64 || dtype == TRM_BFLOAT16 ||
            dtype == TRM_FLOAT16;

@@ -37,8 +37,8 @@ bool trmi_kept_add(void *memory, size_t bytes) {
     return keeps;
 }
 
-/* Frees `bytes` bytes of what is kept, of the largest mappings first. A rest that is too small to be
- * taken again goes, too. */
+/* Frees `bytes` bytes of what is kept, of the largest mappings first. A rest that is too small to
+ * be taken again goes, too. */
 static void give_back(size_t bytes) {
     while (bytes > 0 && kept.count > 0) {
         int largest = 0;

@@ -15,7 +15,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Keeps mappings from now on (`on`), or frees those that are left and keeps none. Of the process. */
+/* Keeps mappings from now on (`on`), or frees those that are left and keeps none. Of the
+ * process. */
 void trmi_keep_mappings(bool on);
 
 /* base/memory.c: keeps a mapping of whole pages; false: the caller frees it. */

@@ -133,8 +133,8 @@ void trmi_release_pages(void *memory, size_t bytes) {
     }
 }
 
-/* Returns whether the kernel has huge pages for private memory. Its setting is read once: callers ask
- * for each range of a program, and it changes only when an administrator changes it. */
+/* Returns whether the kernel has huge pages for private memory. Its setting is read once: callers
+ * ask for each range of a program, and it changes only when an administrator changes it. */
 static bool has_huge_pages(void) {
     enum { UNKNOWN, NO, YES };
     static atomic_int known = UNKNOWN;

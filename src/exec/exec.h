@@ -159,8 +159,8 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err);
 /* Adds `count` gradients of this batch from element `begin` of GRAD on, divided by the number of
  * batches, to the accumulator. */
 void trmi_exec_accumulate(trm_exec *exec, int64_t begin, int64_t count);
-/* Moves the slots to memory that other ranks reach, where options ask for it and there is any. After
- * the ways have begun. */
+/* Moves the slots to memory that other ranks reach, where options ask for it and there is any.
+ * After the ways have begun. */
 trm_status trmi_exec_share_slots(trm_exec *exec, trm_error *err);
 /* exec_scale.c: starts loss scaling, if the options ask for it, and sets the seed of backward.
  * After trmi_exec_make_update. */
@@ -184,8 +184,8 @@ trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err);
 trmi_exec_walk trmi_exec_run;
 /* Runs all program steps and the actions between them. */
 trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err);
-/* Adds the executor's own actions, after the last program step: they add the gradients of a batch to
- * the accumulator, and complete them for a caller that reads them, where either is needed. */
+/* Adds the executor's own actions, after the last program step: they add the gradients of a batch
+ * to the accumulator, and complete them for a caller that reads them, where either is needed. */
 void trmi_exec_schedule(trm_exec *exec);
 /* Returns the loss of this rank's last forward pass; 0 without a loss. */
 float trmi_exec_own_loss(const trm_exec *exec);

@@ -440,8 +440,9 @@ static const char *poison_gradient(const trm_exec *exec, int32_t which) {
     return p->params[first].name;
 }
 
-/* Where the next batch is here at the update, a search for NaN names the parameter whose gradient is
- * not finite, in whichever form it is, and neither repeats the step nor blames the next batch. */
+/* Where the next batch is here at the update, a search for NaN names the parameter whose gradient
+ * is not finite, in whichever form it is, and neither repeats the step nor blames the next
+ * batch. */
 static void nan_is_of_the_batch_of_backward(void **state) {
     (void)state;
     trm_error err;

@@ -31,8 +31,9 @@ int32_t trmi_exec_input_index(const trm_exec *exec, const char *name) {
 
 /* Contract in trireme/exec.h. The error lists the inputs that the graph has, because a wrong name
  * is the most frequent mistake. trmi_distribution_input replaces address and shape where a way of
- * training keeps the caller's whole input elsewhere than the part that this rank computes. The caller
- * may write at once, also before the update, so the executor notes that inputs may have changed. */
+ * training keeps the caller's whole input elsewhere than the part that this rank computes. The
+ * caller may write at once, also before the update, so the executor notes that inputs may have
+ * changed. */
 trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm_error *err) {
     TRMI_NEED(err, exec, name, out);
     int32_t index = trmi_exec_input_index(exec, name);

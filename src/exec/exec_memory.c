@@ -2,7 +2,8 @@
 /* Predicts how many bytes a process grows by when it makes an executor of a program and trains.
  *
  *      arenas, in whole pages + slots + packed gradients + staging of exchanges + fed batches
- *                             + messages between stages + heap beside the arenas (CHUNKS, EACH_STEP)
+ *                             + messages between stages + heap beside the arenas (CHUNKS,
+ *                             EACH_STEP)
  *
  * Callers: memory_limit.c, the planner, exec_explain.c. Nothing is allocated here. */
 #include "exec/exec_memory.h"

@@ -61,7 +61,8 @@ trm_status trmi_limit_choice(const trm_exec *exec, const trm_graph *graph,
 
 /* ---- one device ------------------------------------------------------------------------------ */
 
-/* Fails with NOMEM; `least` is the size in bytes of the smallest of the plans that were compiled. */
+/* Fails with NOMEM; `least` is the size in bytes of the smallest of the plans that were
+ * compiled. */
 static trm_status fail_over_limit(const trm_exec *exec, double least, trm_error *err) {
     char a[TRMI_BYTES_TEXT], b[TRMI_BYTES_TEXT];
     return TRMI_FAIL(

@@ -113,8 +113,8 @@ static trm_status add_alike(trmi_state_part *part, listed_runs *like, const trmi
     return TRM_OK;
 }
 
-/* The numbers of a variable's words, and the memory for them, which serves all variables: pages that
- * are touched for the first time would take longer than the numbers. */
+/* The numbers of a variable's words, and the memory for them, which serves all variables: pages
+ * that are touched for the first time would take longer than the numbers. */
 typedef struct numbering {
     uint32_t *whole, *own, *numbers; /* [room] each; whole: 1, 2, ... */
     int64_t room;
@@ -310,8 +310,8 @@ void trmi_state_part_read(const trmi_state_part *part, char *memory) {
     }
 }
 
-/* Copies the words of a segment between `own`, where they lie one after the other, and the variable,
- * which begins at `variable`. */
+/* Copies the words of a segment between `own`, where they lie one after the other, and the
+ * variable, which begins at `variable`. */
 static void move_segment(const trmi_state_words *segment, char *own, char *variable, bool to_own) {
     if (segment->count == 1) { /* as blocked layouts have them */
         for (uint32_t k = 0; k < segment->times; k++) {

@@ -68,8 +68,8 @@ typedef struct trmi_state_watcher {
 } trmi_state_watcher;
 /* Calls *watcher until another call or until the executor is destroyed. */
 void trmi_state_watch(trm_exec *exec, const trmi_state_watcher *watcher);
-/* Returns whether all of `ranks` ranks have one copy of the parameters. Then they meet at the end of
- * each update that is not skipped. */
+/* Returns whether all of `ranks` ranks have one copy of the parameters. Then they meet at the end
+ * of each update that is not skipped. */
 bool trmi_state_is_common(const trm_exec *exec, int32_t ranks);
 
 /* Lists what this rank has. The list holds as long as the executor. `in_place`: words that only
@@ -82,8 +82,8 @@ void trmi_state_part_free(trmi_state_part *part);
 /* Copies the words of the runs that are not in place to `memory`, one after the other. */
 void trmi_state_part_read(const trmi_state_part *part, char *memory);
 /* Copies the words of a run, which are at `memory`, to their places in `whole`: all variables in
- * plain layout, of which variable i begins at word begins[i]. Sets `covered` (NULL: none) of each of
- * these words. Returns the segments after those of the run. */
+ * plain layout, of which variable i begins at word begins[i]. Sets `covered` (NULL: none) of each
+ * of these words. Returns the segments after those of the run. */
 const trmi_state_words *trmi_state_run_place(const trmi_state_run *run,
                                              const trmi_state_words *segments, const char *memory,
                                              const int64_t *begins, char *whole, uint8_t *covered);

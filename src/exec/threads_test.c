@@ -78,7 +78,7 @@ static void a_step_has_the_threads_that_it_is_worth(void **state) {
     assert_int_equal(choose_threads(512, 1024, (trm_exec_options){.host_processes = 1000}), 1);
 }
 
-/* ---- waiting ---------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static volatile double product;
 

@@ -231,9 +231,9 @@ trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shap
     return rule;
 }
 
-/* Writes elements [begin, begin + count) of a random float32 leaf to `data`, in chunks that stay in the
- * cache until they are scaled; begin is a multiple of four. Returns how many it wrote: all, or none
- * if there are so few that single blocks take less time. */
+/* Writes elements [begin, begin + count) of a random float32 leaf to `data`, in chunks that stay in
+ * the cache until they are scaled; begin is a multiple of four. Returns how many it wrote: all, or
+ * none if there are so few that single blocks take less time. */
 static int64_t fill_groups(const trmi_init_rule *rule, uint64_t seed, int64_t begin, int64_t count,
                            float *data) {
     enum { FEW = TRMI_NORMAL_GROUP / 4, CHUNK = 16 * TRMI_NORMAL_GROUP };

@@ -2,8 +2,8 @@
 /* Small networks (MLP, LeNet) and the registry of image networks by name. Parameter names follow
  * PyTorch's ("fc1.weight").
  *
- * The registry is the library's only list of these names: trm_network_build finds the builder in it,
- * and its error message prints it. A builder adds to the graph and reports no error itself; the
+ * The registry is the library's only list of these names: trm_network_build finds the builder in
+ * it, and its error message prints it. A builder adds to the graph and reports no error itself; the
  * graph keeps the first one. */
 #include "trireme/nn.h"
 

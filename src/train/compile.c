@@ -73,8 +73,8 @@ static trm_status take_fields(trm_dataset *data, trm_inputs *inputs, trm_error *
     return TRM_OK;
 }
 
-/* Adds the fields that the training program reads and this dataset lacks, with this dataset's batch:
- * data to predict may have no labels. */
+/* Adds the fields that the training program reads and this dataset lacks, with this dataset's
+ * batch: data to predict may have no labels. */
 static void add_missing_fields(const trmi_compiled *train, trm_inputs *inputs) {
     const int32_t own = inputs->count;
     for (int32_t i = 0; i < train->fields; i++) {

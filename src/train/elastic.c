@@ -117,7 +117,7 @@ static double rate_of_step(const trmi_run *r) {
     return scale * trm_learning_rate_at(&r->rate, (uint64_t)at);
 }
 
-/* ---- the state of this rank -------------------------------------------------------------------- */
+/* ---- the state of this rank ------------------------------------------------------------------ */
 
 /* Copies variables between the executor and memory in which they lie one after the other, in the
  * order of their names: all, or those that a forward pass changes. */
@@ -150,8 +150,8 @@ static bool is_in_step(const trmi_run *r) {
     return e->begun_epoch == r->model->epoch && e->begun_epoch_step == r->model->epoch_step;
 }
 
-/* Returns the steps whose updates this rank has applied. A step that it has marked counts, also where
- * a failure came before the executor has counted it. */
+/* Returns the steps whose updates this rank has applied. A step that it has marked counts, also
+ * where a failure came before the executor has counted it. */
 static uint64_t count_updates(const trmi_run *r) {
     const trmi_elastic_copies *c = &r->model->elastic->copies;
     const uint64_t counted = trm_exec_step(r->model->train.exec);
@@ -349,7 +349,7 @@ static trm_status open_parts(trmi_run *r, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- ranks that leave or join -------------------------------------------------------------------- */
+/* ---- ranks that leave or join ---------------------------------------------------------------- */
 
 /* Checks that the ranks that have met are those for which the model was made; else their common
  * part must be divided anew, as after a death. */
@@ -412,7 +412,7 @@ static trm_status begin_change(trmi_run *r, trm_error *err) {
     return status;
 }
 
-/* ---- a new number of ranks --------------------------------------------------------------------- */
+/* ---- a new number of ranks ------------------------------------------------------------------- */
 
 /* Frees what belongs to the ranks of the old epoch. */
 static void drop_programs(trmi_run *r) {
@@ -437,8 +437,8 @@ static void follow_ranks(trm_model *model, int32_t active) {
     }
 }
 
-/* Compiles the model for the ranks of `comm`; NULL: for this process alone. active: the ranks of the
- * job that share a step. */
+/* Compiles the model for the ranks of `comm`; NULL: for this process alone. active: the ranks of
+ * the job that share a step. */
 static trm_status compile_model(trmi_run *r, trm_comm *comm, int32_t active, trm_error *err) {
     trm_model *model = r->model;
     trmi_elastic_model *e = model->elastic;
@@ -587,8 +587,8 @@ static trm_status resume_epoch(trmi_run *r, const checkpoints *from, int64_t *ne
     return TRM_OK;
 }
 
-/* Reads a checkpoint that is newer than the state of step *newest which the ranks have. Where not all
- * can read it, that state is written again. Collective. */
+/* Reads a checkpoint that is newer than the state of step *newest which the ranks have. Where not
+ * all can read it, that state is written again. Collective. */
 static trm_status prefer_checkpoint(trmi_run *r, const checkpoints *from, int64_t *newest,
                                     bool *hooks_due, trm_error *err) {
     trm_model *model = r->model;
@@ -693,9 +693,9 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
         *err = why;
     }
     if (status == TRM_OK) {
-        /* With parts the whole is valid until the ranks have kept them. A spare rank trains nothing,
-         * so its copy stays right until the ranks change again, and need not be made then while the
-         * others wait. */
+        /* With parts the whole is valid until the ranks have kept them. A spare rank trains
+         * nothing, so its copy stays right until the ranks change again, and need not be made then
+         * while the others wait. */
         if (!e->copies.on && !e->spare) {
             e->valid = false;
             trmi_elastic_unshare_whole(e);
@@ -709,7 +709,7 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
     return status;
 }
 
-/* ---- the end ----------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 /* Ends training on all ranks together: all learn how rank 0 ended, and spare ranks, which have not
  * trained, receive its state. */

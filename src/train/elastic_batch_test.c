@@ -3,9 +3,11 @@
  * process writes down which samples it reads for which step, and the rate and the loss of the step:
  *
  *      processes: read sample, on_gradients --> board (shared memory) --> the test: each sample of an epoch at most
- *                                                                        once, and all but those of no whole step;
- *                                                                        rates, losses and weights are those of
- *                                                                        the same batches on one device
+ *                                                                        once, and all but those of
+ *                                                                        no whole step; rates,
+ *                                                                        losses and weights are
+ *                                                                        those of the same batches
+ *                                                                        on one device
  *
  * The one device is a softmax regression in doubles, written below. A step that was interrupted is
  * computed again in a later epoch of the job: of a step counts the last epoch in which its
@@ -107,7 +109,7 @@ static int32_t count_first_steps(const plan *p) {
 
 static int64_t count_schedule_steps(const plan *p) { return EPOCHS * count_first_steps(p); }
 
-/* ---- a process of the job ---------------------------------------------------------------------- */
+/* ---- a process of the job -------------------------------------------------------------------- */
 
 static void make_sample(int64_t index, float *image, int32_t *label) {
     for (int i = 0; i < INPUTS; i++) {
@@ -325,7 +327,7 @@ static int run_process(const char *place, int32_t rank, const plan *p, bool firs
     return status == TRM_OK ? 0 : 1;
 }
 
-/* ---- the test ---------------------------------------------------------------------------------- */
+/* ---- the test -------------------------------------------------------------------------------- */
 
 static pid_t start_process(const char *place, int32_t rank, const plan *p, bool first) {
     pid_t pid = fork();
@@ -498,8 +500,8 @@ static void ranks_of_a_split_graph_keep_their_parts(void **state) {
     (void)state;
 }
 
-/* Two stages of two ranks, with three ranks two stages of one and a spare rank: the ranks of a stage
- * keep their parts. */
+/* Two stages of two ranks, with three ranks two stages of one and a spare rank: the ranks of a
+ * stage keep their parts. */
 static void stages_keep_their_parts(void **state) {
     for (int way = 0; way < 2; way++) {
         const plan p = {.ranks = 4, .changes = true, .strict = way == 1, .stages = 2};

@@ -57,7 +57,7 @@ static trm_status make_part(const part_size *size, trmi_state_part *part, trm_er
     return TRM_OK;
 }
 
-/* ---- on one host: the parts lie in memory of all ------------------------------------------------ */
+/* ---- on one host: the parts lie in memory of all --------------------------------------------- */
 
 /* Takes `bytes` bytes after *end; returns where they begin. */
 static size_t take_bytes(size_t *end, int64_t bytes) {
@@ -131,9 +131,10 @@ static trm_status list_pieces(trmi_elastic_copies *c, trm_error *err) {
     return TRM_OK;
 }
 
-/* When this process is killed, the writes before that instruction count, in the order of the program,
- * and no later ones: the system sees to it that they reach memory. So only the compiler must not
- * change the order of copies, marks and changes; fences of the CPU took a third of the time. */
+/* When this process is killed, the writes before that instruction count, in the order of the
+ * program, and no later ones: the system sees to it that they reach memory. So only the compiler
+ * must not change the order of copies, marks and changes; fences of the CPU took a third of the
+ * time. */
 void trmi_copies_keep_piece(void *copies, int64_t piece) {
     trmi_elastic_copies *c = copies;
     const trmi_kept_part *mine = c->kept;
@@ -206,7 +207,7 @@ static bool is_complete(const trmi_elastic_copies *c, int64_t step) {
     return complete;
 }
 
-/* ---- on several hosts: copies travel as messages ------------------------------------------------ */
+/* ---- on several hosts: copies travel as messages --------------------------------------------- */
 
 /* Sends bytes to the previous rank and receives others from the next one. */
 static trm_status pass_back(const trmi_elastic_copies *c, trm_comm *comm, const void *send,
@@ -260,7 +261,7 @@ static trm_status make_copies(trmi_elastic_copies *c, trm_comm *comm, trm_error 
     return TRM_OK;
 }
 
-/* ---- after an update ----------------------------------------------------------------------------- */
+/* ---- after an update ------------------------------------------------------------------------- */
 
 /* Copies the runs that are not in place over the older generation, which is returned. */
 static int32_t copy_rest(trmi_elastic_copies *c) {
@@ -280,7 +281,7 @@ static void mark_update(void *context, uint64_t step) {
     }
 }
 
-/* ---- the life of an epoch ------------------------------------------------------------------------ */
+/* ---- the life of an epoch -------------------------------------------------------------------- */
 
 /* Returns whether the other ranks can map the memories in which runs in place lie. */
 static bool is_reachable(const trm_exec *exec, trm_comm *comm) {

@@ -96,8 +96,8 @@ static int64_t visit_state(trm_exec *exec, const int64_t *begins, int step, cons
     return wrong;
 }
 
-/* Does what an update does to a part of which ranks die: of each second piece the old words are kept
- * and new ones written. */
+/* Does what an update does to a part of which ranks die: of each second piece the old words are
+ * kept and new ones written. */
 static void interrupt_update(trmi_elastic_copies *copies) {
     for (int64_t p = 0; p < copies->pieces; p += 2) {
         trmi_copies_keep_piece(copies, p);

@@ -109,8 +109,8 @@ static void a_death_in_the_middle_leaves_the_others_theirs(void **state) {
     (void)state;
 }
 
-/* The hooks run again where no rank knows that they have on rank 0, or a rank that has begun the step
- * has not called them, but not for a rank that was spare or comes anew. */
+/* The hooks run again where no rank knows that they have on rank 0, or a rank that has begun the
+ * step has not called them, but not for a rank that was spare or comes anew. */
 static void hooks_run_again_unless_rank_0_has_run_them(void **state) {
     static const struct {
         int64_t steps[RANKS], reached[RANKS];

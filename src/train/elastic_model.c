@@ -57,9 +57,10 @@ trm_status trmi_elastic_settle(trm_model *model, trm_error *err) {
     e->begun_epoch = -1;
     e->asked = *p;
     TRMI_TRY(trmi_elastic_settle_norms(model, err));
-    /* A process that comes later, or makes its model alone, has no other ranks yet. Where ranks have
-     * died before the job began, those that are left may not divide a split graph, a pipeline or groups
-     * of batch norm: they meet when they train, and some may be spare then (check_joined). */
+    /* A process that comes later, or makes its model alone, has no other ranks yet. Where ranks
+     * have died before the job began, those that are left may not divide a split graph, a pipeline
+     * or groups of batch norm: they meet when they train, and some may be spare then
+     * (check_joined). */
     const bool fewer = trmi_elastic_first_ranks(e->job) != trmi_model_size(model);
     if (trmi_model_comm(model) == NULL ||
         (fewer &&

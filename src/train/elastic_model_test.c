@@ -149,8 +149,8 @@ typedef struct hook_task {
     outcome *own;
 } hook_task;
 
-/* Waits until the hooks of the step have been called on the other ranks, and those of the epoch that
- * ends with it; then dies. The others cannot end the next step without it. */
+/* Waits until the hooks of the step have been called on the other ranks, and those of the epoch
+ * that ends with it; then dies. The others cannot end the next step without it. */
 static trm_status die_alone(const hook_task *task, int64_t step, trm_error *err) {
     for (int64_t i = 0; i < 60000; i++) {
         bool all = true;
@@ -345,8 +345,8 @@ static bool has_reported(const plan *p, int64_t step, int64_t epoch) {
     return any;
 }
 
-/* Rank 0 dies before it calls the hooks of a step or an epoch, which the others have called: the next
- * rank 0 calls them again, and they see what they saw after the step. */
+/* Rank 0 dies before it calls the hooks of a step or an epoch, which the others have called: the
+ * next rank 0 calls them again, and they see what they saw after the step. */
 static void the_next_rank_0_reports_the_step(void **state) {
     static float undisturbed[CLASSES * INPUTS];
     static const plan cases[] = {
@@ -378,8 +378,8 @@ static void the_next_rank_0_reports_the_step(void **state) {
     (void)state;
 }
 
-/* The ranks of a job that has ended begin it anew, as those that a launcher has started again: they are
- * refused its folder, whose checkpoints stay. Where they resume, nothing is left to do. */
+/* The ranks of a job that has ended begin it anew, as those that a launcher has started again: they
+ * are refused its folder, whose checkpoints stay. Where they resume, nothing is left to do. */
 static void an_ended_job_does_not_begin_anew(void **state) {
     static float ended[CLASSES * INPUTS];
     char folder[64];
@@ -416,8 +416,8 @@ static double find_distance(int32_t rank, const float *weights) {
     return most;
 }
 
-/* Of two groups of two ranks one loses a rank: each of the others then normalises the samples of its
- * group alone, and the third one is spare. Other groups have other weights. */
+/* Of two groups of two ranks one loses a rank: each of the others then normalises the samples of
+ * its group alone, and the third one is spare. Other groups have other weights. */
 static void groups_of_batch_norm_keep_their_samples(void **state) {
     static float undisturbed[CLASSES * HIDDEN];
     plan p = {.ranks = 4, .least = 2, .group = 2, .dies = -1, .steps = STEPS};

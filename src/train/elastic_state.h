@@ -6,8 +6,8 @@
  *      next epoch -> hand over -> compile -> write        asked, samples, blocks, rank_samples
  *
  * `kept` and `at` are a state only while `valid`. Samples and blocks are those of the batch of all
- * ranks; the part of one rank follows from their number. One thread uses the struct, except `maker`,
- * which makes the memory of `kept` while `making`. */
+ * ranks; the part of one rank follows from their number. One thread uses the struct, except
+ * `maker`, which makes the memory of `kept` while `making`. */
 #ifndef TRMI_TRAIN_ELASTIC_STATE_H
 #define TRMI_TRAIN_ELASTIC_STATE_H
 
@@ -84,11 +84,11 @@ trm_status trmi_elastic_declare(trm_comm *comm, const trmi_declaration *mine,
 trm_status trmi_elastic_hand_over(trmi_elastic_model *elastic, trm_comm *comm, int32_t source,
                                   trm_error *err);
 /* Makes the newest state of the ranks the state of all. *hooks_due: the on_step_end hooks of its
- * step have not returned on some rank that has begun it, or no rank knows that they have on the rank
- * 0 of that time, which may have died before. Then the position is that at the end of the step, else
- * the earliest of the ranks with that state: what follows a step (report, evaluation, checkpoint) is
- * repeated rather than left out. Where ranks have parts of a newer state, it is made of them if they
- * are complete. *newest: its step; -1: the state is lost.
+ * step have not returned on some rank that has begun it, or no rank knows that they have on the
+ * rank 0 of that time, which may have died before. Then the position is that at the end of the
+ * step, else the earliest of the ranks with that state: what follows a step (report, evaluation,
+ * checkpoint) is repeated rather than left out. Where ranks have parts of a newer state, it is made
+ * of them if they are complete. *newest: its step; -1: the state is lost.
  *   errors  IO: the ranks have other variables; those of the collectives */
 trm_status trmi_elastic_take_newest(trmi_elastic_model *elastic, trm_comm *comm, bool *hooks_due,
                                     int64_t *newest, trm_error *err);

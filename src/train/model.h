@@ -4,7 +4,8 @@
  *        network, loss ---> graph ---> exec      compiled for training, with the optimiser
  *              \----------> graph ---> exec      compiled for evaluation, shares the parameters
  *        dataset ---> batch fields ---> feeds ---^
- *        position: epoch, steps of it that are done; notes of callbacks; a flag that requests a stop
+ *        position: epoch, steps of it that are done; notes of callbacks; a flag that requests a
+ *        stop
  *
  * A model is used by one thread at a time; only trm_model_request_stop may come from any thread
  * or a signal handler. */
@@ -80,7 +81,8 @@ struct trm_model {
     /* ranks when the training began, where each rank keeps its batch (TRM_ELASTIC_BATCH_RANK); 0:
      * the batch of all ranks is always the same */
     int32_t first_ranks;
-    /* ranks of a group of batch norm when the training began, in an elastic job; 0: as in the options */
+    /* ranks of a group of batch norm when the training began, in an elastic job; 0: as in the
+     * options */
     int32_t norm_ranks;
     double owed_rate; /* strict hybrid: rate of an update that a push has interrupted; 0: none */
     int32_t notes_count;

@@ -4,8 +4,9 @@
  *     transformer_dump MODEL STEPS PRECISION DIR
  * -> DIR/init.safetensors (transformers' names), sgd.safetensors (after one step of SGD with
  * learning rate
- *    4096: the gradients are the differences by that, and what the weights lose to rounding does not
- *    show), batches.safetensors (the inputs of every step), losses.txt (Adam, learning rate 0.001).
+ *    4096: the gradients are the differences by that, and what the weights lose to rounding does
+ *    not show), batches.safetensors (the inputs of every step), losses.txt (Adam, learning rate
+ *    0.001).
  */
 #include "trireme/trireme.h"
 

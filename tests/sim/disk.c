@@ -5,8 +5,8 @@
  *   changes  names added and removed since the last fsync of their directory, in order
  *
  * A power cut of a host keeps a prefix of its changes of names, and of each file that it wrote a
- * prefix of its writes, of which the last is torn. Where its disk has lied, bytes within a write may
- * be others, too. */
+ * prefix of its writes, of which the last is torn. Where its disk has lied, bytes within a write
+ * may be others, too. */
 #include "sim.h"
 
 #include <dirent.h>
@@ -68,7 +68,7 @@ static change *changes;
 static int inode_count;
 static uint64_t group_count;
 
-/* ---- names ------------------------------------------------------------------------------------ */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static int64_t disk_now(void) { return sim.now + 1700000000 * SIM_SECOND; }
 
@@ -180,7 +180,7 @@ static bool call_fails(void) {
     return fails;
 }
 
-/* ---- content ---------------------------------------------------------------------------------- */
+/* ---- content --------------------------------------------------------------------------------- */
 
 static void resize_file(sim_inode *i, size_t size) {
     if (size > i->room) {
@@ -263,7 +263,7 @@ ssize_t sim_disk_read(sim_file *file, void *data, size_t bytes, int64_t at) {
     return (ssize_t)got;
 }
 
-/* ---- flush, power cut ------------------------------------------------------------------------- */
+/* ---- flush, power cut ------------------------------------------------------------------------ */
 
 static void forget_undos(sim_inode *i) {
     while (i->undos != NULL) {
@@ -357,8 +357,8 @@ static void lose_writes(sim_inode *i) {
               count);
 }
 
-/* Damages a few bytes of a write: the disk has not written all of its sectors. Files are small here,
- * and so are sectors. */
+/* Damages a few bytes of a write: the disk has not written all of its sectors. Files are small
+ * here, and so are sectors. */
 static void damage_write(const sim_inode *i) {
     const undo *u = i->undos;
     for (uint64_t seen = 1; u->before != NULL && sim_random(DRAW_LIES, ++seen) != 0;) {
@@ -417,7 +417,7 @@ void sim_disk_lose(int host) {
 
 int sim_disk_newest_inode(void) { return inode_count; }
 
-/* ---- calls ------------------------------------------------------------------------------------ */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 /* Returns whether a path is for the simulated disk, and begins the call. */
 static bool enter_path(void) {

@@ -4,7 +4,8 @@
  *
  *   rank:  meet -> step: a sum over the ranks -> ... -> the last step
  *                    | a rank is lost: the next epoch, the newest state, the same step again
- *                    | a rank wants to leave, a process waits to join: the next epoch after the step
+ *                    | a rank wants to leave, a process waits to join: the next epoch after the
+ *                    step
  *
  * Launchers start ranks again that have died; other processes come at random moments.
  *
@@ -52,8 +53,8 @@ static struct {
      * them have died since. A process that was started again, or has come later, and finds no
      * state, or no job at the rendezvous, may end badly */
     bool has_peers[JOB_PROCESSES];
-    /* more ranks wanted to leave than may: a real job stops then, so that processes which wait to join
-     * end badly */
+    /* more ranks wanted to leave than may: a real job stops then, so that processes which wait to
+     * join end badly */
     bool stops;
     epoch_list lists[LISTS_MAX];
     int list_count;
@@ -243,8 +244,8 @@ static trm_status call_hooks(sim_saver *saver, state *mine, trm_error *err) {
     return TRM_OK;
 }
 
-/* Makes the next step, or ends the training after the last one, with the other ranks. *over: this rank
- * has ended it. */
+/* Makes the next step, or ends the training after the last one, with the other ranks. *over: this
+ * rank has ended it. */
 static trm_status go_on(trm_elastic *e, sim_saver *saver, state *mine, bool *change, bool *over,
                         trm_error *err) {
     if (mine->step == job.batches) {

@@ -88,7 +88,7 @@ void sim_files_close_all(sim_process *process) {
     }
 }
 
-/* ---- poll ------------------------------------------------------------------------------------- */
+/* ---- poll ------------------------------------------------------------------------------------ */
 
 static bool epoll_has(const sim_file *epoll, int fd) {
     for (int i = 0; i < epoll->watched_count; i++) {
@@ -214,7 +214,7 @@ WRAP(int, eventfd, (unsigned value, int flags)) {
     return file->fd;
 }
 
-/* ---- calls of all kinds ----------------------------------------------------------------------- */
+/* ---- calls of all kinds ---------------------------------------------------------------------- */
 
 WRAP(ssize_t, read, (int fd, void *data, size_t bytes)) {
     if (sim.current == NULL || !sim_is_simulated(fd)) {

@@ -92,8 +92,8 @@ static void draw_meeting(void) {
 }
 
 /* A share of the elastic jobs without checkpoints, in which no seed of seeds.txt is: one rank, on a
- * host of its own, takes seconds for a step, and nothing but broken connections disturbs the job. The
- * others may not give this rank up, whose process answers. */
+ * host of its own, takes seconds for a step, and nothing but broken connections disturbs the job.
+ * The others may not give this rank up, whose process answers. */
 static void draw_busy(void) {
     if (job.saves || job.meets || sim_random(DRAW_MEETS, 16) != 1) {
         return;

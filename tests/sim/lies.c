@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A server's disk that lies (job.h): it confirms what it has not written, and its host then loses its
- * power. Writes are lost, torn or damaged. The whole job ends in that moment, and is looked at:
+/* A server's disk that lies (job.h): it confirms what it has not written, and its host then loses
+ * its power. Writes are lost, torn or damaged. The whole job ends in that moment, and is looked at:
  *
  *     snapshots   each one that was confirmed opens with the rows that it had then, or is refused
  *     folder      the newest snapshot with the logs has no row with more than the workers have pushed,

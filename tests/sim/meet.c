@@ -6,9 +6,9 @@
  *   rank:  meet -> step: a sum over the ranks -> ... -> the last step -> leave
  *                    | a rank is lost, or a program makes a mistake: all end with the cause
  *
- * Checked: without faults and mistakes all ranks end well, with the right sums; a mistake is told to
- * every rank, with its cause, and no rank takes a wrong sum; after a death the others end within a
- * time limit; the scheduler ends after rank 0; nothing hangs. */
+ * Checked: without faults and mistakes all ranks end well, with the right sums; a mistake is told
+ * to every rank, with its cause, and no rank takes a wrong sum; after a death the others end within
+ * a time limit; the scheduler ends after rank 0; nothing hangs. */
 #include "job.h"
 
 #include "base/error.h"
@@ -45,8 +45,8 @@ typedef enum mistake {
 } mistake;
 
 enum { BAD = 7, STEP_BYTES = 16, start_seconds = 3 };
-/* longest wait for the others; of a step, where a rank is late; from the end of a rank that dies or leaves to the
- * end of all */
+/* longest wait for the others; of a step, where a rank is late; from the end of a rank that dies or
+ * leaves to the end of all */
 static const double meet_seconds = 40, late_seconds = 5, end_seconds = 60;
 static const char cause_text[] = "rank ends the job";
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Large blocks of memory that the product asks to be cleared (sim.h). A server and a client clear a
  * megabyte each when they start, of which they use little; half of the time of a run went into
- * that. Here such a block is a part of a mapping that nothing has used, which the kernel clears page
- * by page where it is touched.
+ * that. Here such a block is a part of a mapping that nothing has used, which the kernel clears
+ * page by page where it is touched.
  *
  *   [bytes of the block, padding: 64 bytes] [block] [rest of its last page]
  *
@@ -62,8 +62,8 @@ static size_t block_bytes(const char *block) {
     return *(const size_t *)(const void *)(block - HEAD_BYTES);
 }
 
-/* A large block counts as an allocation that may fail, as the product counts it: a small one is made
- * in its place. */
+/* A large block counts as an allocation that may fail, as the product counts it: a small one is
+ * made in its place. */
 void *__wrap_trmi_alloc(size_t bytes) {
     if (bytes < LEAST_BYTES) {
         return __real_trmi_alloc(bytes);

@@ -232,8 +232,9 @@ static int count_parts(void) {
                                                                     : job.kills + job.leases_lost;
 }
 
-/* Notes what may be in a snapshot that has been taken since `began`: nothing that happens later. One
- * that took as long as servers wait for a push may be without that of a worker that stands still. */
+/* Notes what may be in a snapshot that has been taken since `began`: nothing that happens later.
+ * One that took as long as servers wait for a push may be without that of a worker that stands
+ * still. */
 static void note_confirmed(uint32_t snapshot, int64_t began) {
     if (snapshot > job.confirmed && sim.now - began < (int64_t)(1e9 * JOB_HOLD)) {
         job.confirmed = snapshot;

@@ -32,7 +32,7 @@ static void *free_stacks[256];
 static int free_stack_count, task_count, pid_count;
 static int64_t slice_began;
 
-/* ---- random numbers, trace -------------------------------------------------------------------- */
+/* ---- random numbers, trace ------------------------------------------------------------------- */
 
 uint64_t sim_random(sim_draw stream, uint64_t below) {
     uint64_t z = random_state[stream] += 0x9E3779B97F4A7C15u; /* splitmix64 */
@@ -79,7 +79,7 @@ void sim_fail(const char *format, ...) {
     sim.over = true;
 }
 
-/* ---- events ----------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 static bool is_earlier(const event *a, const event *b) {
     return a->time != b->time ? a->time < b->time : a->number < b->number;
@@ -127,7 +127,7 @@ static void run_event(void) {
     e.run(e.a, e.b);
 }
 
-/* ---- tasks ------------------------------------------------------------------------------------ */
+/* ---- tasks ----------------------------------------------------------------------------------- */
 
 static void make_ready(sim_task *task) {
     if (ready_count == ready_room) {
@@ -292,7 +292,7 @@ sim_process *sim_find(int pid) {
     return NULL;
 }
 
-/* ---- the loop --------------------------------------------------------------------------------- */
+/* ---- the loop -------------------------------------------------------------------------------- */
 
 static void resume_task(void *a, uint64_t wakes) {
     (void)wakes;

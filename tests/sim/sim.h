@@ -4,7 +4,8 @@
  *   the product's objects --libc call--> __wrap_X (linker option --wrap=X) --> scheduler, network, disk below
  *
  *   scheduler   a thread of a simulated process is a coroutine; a seeded draw chooses the one that runs next at
- *               each call that could block. The clock moves by the cost of calls, and jumps when no task can run.
+ *               each call that could block. The clock moves by the cost of calls, and jumps when no
+ *               task can run.
  *   network     hosts 10.0.0.1, 10.0.0.2 ...; streams with delays, cut links, resets (network.c)
  *   disk        files in memory with what a power cut would leave of them (disk.c)
  *   memory      large cleared blocks, of which most is never touched (memory.c)

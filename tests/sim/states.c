@@ -11,12 +11,14 @@
  *     first     A server dies at the first push of a worker, while others have it and snapshots come.
  *     idle      A worker without samples dies, and so does its next life, or server 0 with it.
  *     silent    A worker pushes a batch and is never heard again; the other one, which died while it
- *               computed that batch, comes back so late that the first counts as silent when it pushes.
+ *               computed that batch, comes back so late that the first counts as silent when it
+ *               pushes.
  *     full      A shard has no room to log a push of worker 0, which then takes a snapshot.
  *     late      A worker dies after it has pushed, and one link is slow: the servers hear of its next
  *               life before they have all of its push.
  *     again     Worker 1 dies with its last push, and server 1 with it. Its next life pushes the batch
- *               again, server 0 answers, and server 1 and worker 0 die: server 0 goes back by the step.
+ *               again, server 0 answers, and server 1 and worker 0 die: server 0 goes back by the
+ *               step.
  *     hosts     Two workers have each a step from one of two servers only, and both servers' hosts lose
  *               their power.
  *     rest      A server has no room to log that a worker rests, and dies soon after.
@@ -276,9 +278,9 @@ static void end_worker(int worker) {
     sim_kill(sim.current->process);
 }
 
-/* Worker 1 has told server 0 that all servers have its push, and tells server 1 next. If the push is
- * its last one, server 1 dies with what it has in its memory: the first time with the worker, the
- * second time with the other worker, so that server 0, which answers the push, goes back. */
+/* Worker 1 has told server 0 that all servers have its push, and tells server 1 next. If the push
+ * is its last one, server 1 dies with what it has in its memory: the first time with the worker,
+ * the second time with the other worker, so that server 0, which answers the push, goes back. */
 static void end_again(void) {
     if (job.started[1] < job.batches_of[1] || states.again == 2 || !draw_fault(AIM_AGAIN, 1)) {
         return;
@@ -410,7 +412,7 @@ void __wrap_trmi_front_push(trm_ps_server *server, trmi_request *request) {
     __real_trmi_front_push(server, request);
 }
 
-/* ---- workers without samples, silent workers -------------------------------------------------- */
+/* ---- workers without samples, silent workers ------------------------------------------------- */
 
 void sim_states_idle(int worker) {
     const int pid = sim.current->process->pid;
@@ -476,7 +478,7 @@ trm_status __wrap_trmi_server_away_set(trm_ps_server *server, trmi_worker *worke
     return status;
 }
 
-/* ---- hosts that lose their power --------------------------------------------------------------- */
+/* ---- hosts that lose their power ------------------------------------------------------------- */
 
 static void hosts_lose_power(void *a, uint64_t servers) {
     (void)a;
@@ -498,7 +500,7 @@ static void end_hosts(void) {
     sim_at(end, hosts_lose_power, NULL, (uint64_t)(one * JOB_SERVERS + last));
 }
 
-/* ---- late pushes --------------------------------------------------------------------------------- */
+/* ---- late pushes ----------------------------------------------------------------------------- */
 
 /* What the worker has sent to one server arrives later than the end of its connections to the
  * others. */

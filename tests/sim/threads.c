@@ -48,7 +48,7 @@ static int wake_waiting(sim_wait wait, const void *subject, bool all) {
     return count;
 }
 
-/* ---- mutexes ---------------------------------------------------------------------------------- */
+/* ---- mutexes --------------------------------------------------------------------------------- */
 
 static void take_mutex(mutex *m) {
     while (m->owner != NULL && !m->owner->process->dead) {
@@ -89,7 +89,7 @@ WRAP(int, pthread_mutex_unlock, (pthread_mutex_t * m)) {
     return 0;
 }
 
-/* ---- conditions ------------------------------------------------------------------------------- */
+/* ---- conditions ------------------------------------------------------------------------------ */
 
 WRAP(int, pthread_condattr_init, (pthread_condattr_t * a)) {
     *(int *)a = CLOCK_REALTIME;
@@ -149,7 +149,7 @@ WRAP(int, pthread_cond_broadcast, (pthread_cond_t * c)) {
     return 0;
 }
 
-/* ---- threads ---------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 WRAP(int, pthread_create,
      (pthread_t * out, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)) {
@@ -193,7 +193,7 @@ WRAP(int, sched_yield, (void)) {
     return 0;
 }
 
-/* ---- clocks, ids ------------------------------------------------------------------------------ */
+/* ---- clocks, ids ----------------------------------------------------------------------------- */
 
 WRAP(int, clock_gettime, (clockid_t clock, struct timespec *out)) {
     if (sim.current == NULL) {
@@ -267,8 +267,8 @@ WRAP(ssize_t, getrandom, (void *data, size_t bytes, unsigned flags)) {
     return (ssize_t)bytes;
 }
 
-/* The code of a message is a mix of its key and its bytes: HMAC took an eighth of the time of a run.
- * No process here forges messages. */
+/* The code of a message is a mix of its key and its bytes: HMAC took an eighth of the time of a
+ * run. No process here forges messages. */
 WRAP(bool, trmi_hmac_sha256,
      (const uint8_t key[32], const void *data, size_t bytes, uint8_t out[32])) {
     if (sim.current == NULL) {

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Steps that are not timed, because kernels are chosen and pages touched in them; last losses, whose
- * mean is printed; steps of a window of the throughput. */
+/* Steps that are not timed, because kernels are chosen and pages touched in them; last losses,
+ * whose mean is printed; steps of a window of the throughput. */
 enum { WARM_STEPS = 2, LOSSES = 40, WINDOW = 10 };
 
 /* Times and losses of the run, filled in by note_step. */

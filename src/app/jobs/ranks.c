@@ -479,11 +479,11 @@ int64_t app_read_batch(app_context *app) {
     return app_splits(app) && !app_reads_own(app) ? app_whole_batch(app) : app->o.batch_size;
 }
 
-/* Contract in app.h. A model of an elastic job chooses slices itself, each time ranks change. On one
- * host, slices of the optimiser cost less than a whole optimiser on
- * every rank: the parameters exist once in shared memory and are not copied. Between hosts the
- * all-gathers of the slices would come on top. The bits are the same. On one host the gradients
- * of late convolutions are also computed jointly, with or without slices. */
+/* Contract in app.h. A model of an elastic job chooses slices itself, each time ranks change. On
+ * one host, slices of the optimiser cost less than a whole optimiser on every rank: the parameters
+ * exist once in shared memory and are not copied. Between hosts the all-gathers of the slices would
+ * come on top. The bits are the same. On one host the gradients of late convolutions are also
+ * computed jointly, with or without slices. */
 trm_status app_settle_slices(app_context *app, trm_error *err) {
     static const char slices[] = "enable_parallel_optimizer",
                       cooperative[] = "cooperative_gradients";

@@ -22,8 +22,9 @@ extern char **environ;
 
 /* ---- all roles ------------------------------------------------------------------------------- */
 
-/* Refuses flags that jobs with servers do not read; the message gives the alternative. An evaluator of
- * a job without servers has the flags of that job: those of ranks and steps change nothing for it.
+/* Refuses flags that jobs with servers do not read; the message gives the alternative. An evaluator
+ * of a job without servers has the flags of that job: those of ranks and steps change nothing for
+ * it.
  *   errors  INVALID */
 static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
     static const struct {

@@ -6,7 +6,8 @@
  *                                |
  *                                v
  *      kind: flags --settle--> data --network_of--> network --build, loss--> graph
- *            app_image_kind, app_vit_kind (images.c), app_click_kind (click.c), app_language_kind (language.c)
+ *            app_image_kind, app_vit_kind (images.c), app_click_kind (click.c), app_language_kind
+ *            (language.c)
  *
  * A new model of a known kind is one row. A new kind is one table of functions and one entry in
  * app_model_kinds. */

@@ -136,8 +136,8 @@ static void describe_run(const app_options *o, const app_network *n, char *text,
         trm_version(), own);
 }
 
-/* Returns whether a model that is not trained gets all its values from files. Adapters that a folder
- * of Hugging Face may lack begin with their own. */
+/* Returns whether a model that is not trained gets all its values from files. Adapters that a
+ * folder of Hugging Face may lack begin with their own. */
 static bool reads_all_values(const app_options *o) {
     return (o->checkpoint != NULL || o->from != NULL) && o->transformer.lora == NULL;
 }

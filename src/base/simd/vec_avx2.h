@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base/simd/vec_avx2.h: the vectors of vec.h with AVX2 and FMA: eight lanes of float32, four of 64
- * bits. vec.h says what each function does, and includes this file in kernels that are compiled with
- * these instructions.
+ * bits. vec.h says what each function does, and includes this file in kernels that are compiled
+ * with these instructions.
  *
  * Parts of a vector use masked loads and stores, which touch no byte beyond; of bfloat16, for which
  * AVX2 has no masks, a copy of whole size on the stack. */

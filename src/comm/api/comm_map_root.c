@@ -17,8 +17,8 @@ bool trmi_comm_can_map_root(const trm_comm *comm) {
            comm->local_size == comm->group.size;
 }
 
-/* Returns `status` of a mapping that has failed, `why`; where the job fails, so that a peer has freed
- * its memory, the failure of the job, which may come later than the peer's memory goes. */
+/* Returns `status` of a mapping that has failed, `why`; where the job fails, so that a peer has
+ * freed its memory, the failure of the job, which may come later than the peer's memory goes. */
 static trm_status explain_failure(trm_comm *comm, trm_status status, trm_error *why,
                                   trm_error *err) {
     if (status == TRM_INVALID) {

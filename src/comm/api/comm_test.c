@@ -550,8 +550,8 @@ static void killed_before_it_was_reached(void **state) {
     }
 }
 
-/* Rank 1 receives a message and leaves at once. Rank 0 polls on the same CPU, so it is interrupted at
- * any point between its looks at the message and at its peer: its message was received all the
+/* Rank 1 receives a message and leaves at once. Rank 0 polls on the same CPU, so it is interrupted
+ * at any point between its looks at the message and at its peer: its message was received all the
  * same, and rank 0 must not fail. */
 static void receive_and_leave(rank_context *context) {
     cpu_set_t all, first;

@@ -8,8 +8,8 @@
  *                                      ^-------- a member dies before all have met --'
  *   stand alone:  leave the old epoch; recover follows when this process trains
  *
- * Invariant: all members of an epoch decide on the next one only after they have left it, so that no
- * operation of an old epoch can complete in part. */
+ * Invariant: all members of an epoch decide on the next one only after they have left it, so that
+ * no operation of an old epoch can complete in part. */
 #include "comm/rendezvous/elastic.h"
 
 #include "base/arguments.h"
@@ -101,7 +101,7 @@ static void leave_epoch(trm_elastic *e) {
  * limit of the meeting at most. */
 static const double quiet_seconds = 10;
 
-/* ---- creation --------------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 /* Exchanges the descriptions of all processes: the list of the first epoch. */
 static trm_status exchange_members(trm_elastic *e, trm_error *err) {
@@ -203,8 +203,8 @@ static trm_status stand_outside(trm_elastic *e, trm_error *err) {
 }
 
 /* Lets the ranks begin without those that do not come: more than half of them, so that two parts of
- * a cut network, or ranks of a job that runs and ranks that were started again, never both go on. At
- * a unix socket the launcher notes the ranks that do not come (side_place.h). */
+ * a cut network, or ranks of a job that runs and ranks that were started again, never both go on.
+ * At a unix socket the launcher notes the ranks that do not come (side_place.h). */
 static void begin_early(const trm_elastic *e, trmi_join *join) {
     const int32_t majority = join->hello.size / 2 + 1;
     if (join->hello.size > 1 && join->place.kind != TRMI_PLACE_UNIX) {
@@ -274,7 +274,7 @@ void trm_elastic_destroy(trm_elastic *e) {
     trmi_free(e);
 }
 
-/* ---- the next epoch --------------------------------------------------------------------------- */
+/* ---- the next epoch -------------------------------------------------------------------------- */
 
 /* While members meet, one of them asks another one's door so often; a door that has refused
  * connections for so long belongs to a process that has gone. */

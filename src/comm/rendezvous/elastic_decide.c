@@ -107,7 +107,7 @@ static bool is_given_up(decision *d, int32_t index, bool *dead) {
     return true;
 }
 
-/* ---- answers ----------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 /* Acts on a frame of the coordinator. Returns PENDING until the decision is there. */
 static trm_status take_answer(decision *d, trmi_link *link, const trmi_frame *frame,
@@ -389,7 +389,7 @@ static trm_status run_ballot(decision *d, trm_error *err) {
     return status;
 }
 
-/* ---- asking another coordinator --------------------------------------------------------------- */
+/* ---- asking another coordinator -------------------------------------------------------------- */
 
 /* Sends JOIN for ballot `index`, with the list that this member has accepted. */
 static trm_status send_join(decision *d, int32_t index, trmi_link *link, trm_error *err) {
@@ -454,7 +454,7 @@ static trm_status ask_coordinator(decision *d, int32_t index, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- a process that is no member --------------------------------------------------------------- */
+/* ---- a process that is no member ------------------------------------------------------------- */
 
 /* Waits at the door of a member for a list. OK: a later list is here. */
 static trm_status wait_at_door(decision *d, int32_t index, double deadline, trm_error *err) {

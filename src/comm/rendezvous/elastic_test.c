@@ -363,7 +363,8 @@ static void ranks_leave(void **state) {
         assert_string_equal(seen->left[3], r == 0 ? "0" : "1");
         assert_string_equal(seen->lost[3], "");
     }
-    /* Below the least no rank leaves. The one that asked is told, and the ranks go on as they are. */
+    /* Below the least no rank leaves. The one that asked is told, and the ranks go on as they
+     * are. */
     seen->leave[2] = 1;
     double begin = trmi_os_now();
     while (seen->stays[2] == 0 && trmi_os_now() - begin < 30) {
@@ -540,8 +541,8 @@ static void a_newcomers_first_meeting_fails(void **state) {
     (void)state;
 }
 
-/* A rank never comes to the first meeting: the others begin without it after a quarter of the limit,
- * and it joins when it comes. */
+/* A rank never comes to the first meeting: the others begin without it after a quarter of the
+ * limit, and it joins when it comes. */
 static void a_rank_that_does_not_come_is_left_out(void **state) {
     const elastic_case c = {.ranks = 4,
                             .most = 4,

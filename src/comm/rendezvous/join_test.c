@@ -237,8 +237,8 @@ static void *let_one_in(void *context) {
     return NULL;
 }
 
-/* A rank was let in to a meeting, its connection broke, and then the place is closed: a place of one
- * meeting is left, at another one the rank waits for rank 0. */
+/* A rank was let in to a meeting, its connection broke, and then the place is closed: a place of
+ * one meeting is left, at another one the rank waits for rank 0. */
 static void an_ended_meeting_is_left(void **state) {
     for (int once = 0; once < 2; once++) {
         struct sockaddr_in address = {.sin_family = AF_INET,

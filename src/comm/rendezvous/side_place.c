@@ -387,7 +387,7 @@ trm_status trmi_connect(const trmi_place *place, int32_t attempt, int *fd, uint8
     return connect_tcp(place->tcp.host, place->tcp.port + attempt % place->ports, fd, err);
 }
 
-/* ---- processes that died before the meeting ------------------------------------------------------- */
+/* ---- processes that died before the meeting -------------------------------------------------- */
 
 /* Opens the file beside a place in which ranks that have died are noted. */
 static int open_lost(const char *path, int flags) {

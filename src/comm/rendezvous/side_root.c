@@ -188,7 +188,8 @@ static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
         form->watcher = who->link;
         return TRM_OK;
     }
-    /* In an elastic job a process with a rank that is taken joins when the job runs: it comes again. */
+    /* In an elastic job a process with a rank that is taken joins when the job runs: it comes
+     * again. */
     const trm_status taken = form->join->running != NULL ? TRM_PENDING : TRM_INVALID;
     const guest *before = peer->rank > 0 ? guest_of(form, peer->rank) : NULL;
     const bool is_own = peer->rank >= 0 && peer->rank == own->rank;

@@ -404,7 +404,8 @@ static trm_status attach_region(trmi_shm_host *host, int32_t peer, trmi_shm_plac
     return TRM_OK;
 }
 
-/* Returns whether `bytes` bytes at `offset`, numbers from a peer, lie in a buffer of `all` bytes. */
+/* Returns whether `bytes` bytes at `offset`, numbers from a peer, lie in a buffer of `all`
+ * bytes. */
 static bool lies_within(uint64_t offset, size_t bytes, size_t all, trm_error *err) {
     const bool within = offset <= all && bytes <= all - offset;
     if (!within) {

@@ -111,8 +111,8 @@ static trm_status fail_mismatch(trmi_shm *shm, const trmi_engine_message *m,
     return trmi_group_poison(group, &cause, err);
 }
 
-/* Fails with PEER because the peer of `m` destroyed its communicator before `m` was done. If the job
- * has failed already, the peer left because of that failure: this function then returns OK, and
+/* Fails with PEER because the peer of `m` destroyed its communicator before `m` was done. If the
+ * job has failed already, the peer left because of that failure: this function then returns OK, and
  * trmi_wait_check reports the first failure. */
 static trm_status fail_peer_left(trmi_shm *shm, const trmi_engine_message *m, trm_error *err) {
     if (!trmi_bootstrap_healthy(shm->base.group.bootstrap)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PNG through libpng: any depth and colour type becomes 8-bit RGB. libpng reports errors by longjmp;
- * they are converted to errors of ours inside the two functions that call setjmp.
+/* PNG through libpng: any depth and colour type becomes 8-bit RGB. libpng reports errors by
+ * longjmp; they are converted to errors of ours inside the two functions that call setjmp.
  *
  * Whatever must survive a jump is in png_source, outside of the function that jumps. Files come
  * from strangers: limits of size are set before the header is read, and reading stays inside the
@@ -91,8 +91,8 @@ static void to_rgb(png_source *source) {
     png_read_update_info(source->png, source->info);
 }
 
-/* Contract in picture.h. Members of `source` are set before setjmp, or by libpng's callbacks through
- * its address, so that they have their values after a jump. */
+/* Contract in picture.h. Members of `source` are set before setjmp, or by libpng's callbacks
+ * through its address, so that they have their values after a jump. */
 trm_status trmi_png_decode(const uint8_t *data, size_t bytes, const trmi_picture *png,
                            uint8_t *pixels, trm_error *err) {
     /* From setjmp on, libpng may jump back at every call. */

@@ -13,7 +13,7 @@
 enum { SAMPLES = 150, PIXELS = 32 * 32 * 3, SEED = 3 };
 static const double mean[3] = {0.4914, 0.4822, 0.4465}, deviation[3] = {0.2023, 0.1994, 0.2010};
 
-/* ---- the same images through the library's source, arrays and a function -------------------------- */
+/* ---- the same images through the library's source, arrays and a function --------------------- */
 
 static void draw_image(int64_t index, uint8_t *pixels, int32_t *label) {
     uint8_t planar[PIXELS];
@@ -116,7 +116,7 @@ static void own_images_are_as_the_librarys(void **state) {
     assert_true(atomic_load(&reads) > 2 * 12 * 15);
 }
 
-/* ---- fields of any shape ------------------------------------------------------------------------- */
+/* ---- fields of any shape --------------------------------------------------------------------- */
 
 static float values[7][2][3];
 static int64_t weights[7];
@@ -159,7 +159,7 @@ static void rows_are_batches_and_padding(void **state) {
     trm_dataset_destroy(data);
 }
 
-/* ---- transforms ----------------------------------------------------------------------------------- */
+/* ---- transforms ------------------------------------------------------------------------------ */
 
 static trm_status add_seed(void *context, int64_t index, uint64_t seed, const trm_tensor *fields,
                            trm_error *err) {
@@ -193,7 +193,7 @@ static void transforms_change_samples(void **state) {
     trm_dataset_destroy(two);
 }
 
-/* ---- errors ---------------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static trm_status fail_at_five(void *context, int64_t index, const trm_tensor *fields,
                                trm_error *err) {

@@ -135,7 +135,8 @@ trm_status trmi_dataset_rebatch(trm_dataset *dataset, int64_t size, trm_error *e
     return trmi_dataset_seal(dataset, err);
 }
 
-/* Contract in trireme/data.h. The permutation needs no memory; a window needs one number a place. */
+/* Contract in trireme/data.h. The permutation needs no memory; a window needs one number a
+ * place. */
 trm_status trm_dataset_shuffle(trm_dataset *dataset, int64_t window, trm_error *err) {
     TRMI_NEED(err, dataset);
     TRMI_TRY(open_for(dataset, "shuffle", err));

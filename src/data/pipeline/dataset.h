@@ -102,8 +102,9 @@ trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, 
  *   errors  those of trm_dataset_check */
 trm_status trmi_dataset_share(trm_dataset *dataset, int32_t count, int32_t index,
                               trm_shard_mode mode, trm_error *err);
-/* Makes `groups` groups of neighbouring parts, each of which has the same samples with any number of
- * parts: as with `takes` parts. groups 0: none. The position is undefined until the next seek. */
+/* Makes `groups` groups of neighbouring parts, each of which has the same samples with any number
+ * of parts: as with `takes` parts. groups 0: none. The position is undefined until the next
+ * seek. */
 void trmi_dataset_group(trm_dataset *dataset, int32_t groups, int32_t takes);
 /* Changes the batch size of a dataset that is being read. The position is undefined until the next
  * seek.

@@ -5,7 +5,8 @@
  *   part 1   [ sample k | ...        tail ]        one sample is the first token of the next. Masked
  *                                                  samples: of context tokens
  *   by documents: each is a sequence of its own, whose last window may be shorter (spans)
- *   boundary tokens: [CLS] and [SEP] stand around the window in its row, which has room for two less
+ *   boundary tokens: [CLS] and [SEP] stand around the window in its row, which has room for two
+ *   less
  *
  * Tokens lie in a mapped file (ids, bytes or characters) or in memory (text that was encoded).
  */

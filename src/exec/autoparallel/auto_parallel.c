@@ -60,8 +60,8 @@ void trmi_auto_free(trmi_plan_search *d) {
 
 /* ---- search ---------------------------------------------------------------------------------- */
 
-/* Searches the curve of memory against time of the best mesh. A faster plan among its points is taken
- * if its program keeps the limit, too. */
+/* Searches the curve of memory against time of the best mesh. A faster plan among its points is
+ * taken if its program keeps the limit, too. */
 static trm_status trace_curve(trmi_plan_search *d, trm_error *err) {
     trmi_auto_mesh *m = &d->meshes[d->best];
     const trmi_found before = m->found;

@@ -100,11 +100,12 @@ trm_status trmi_auto_measure(trmi_plan_search *search, const trmi_candidate *pla
 trm_status trmi_auto_try(trmi_plan_search *search, trm_error *err);
 void trmi_auto_free(trmi_plan_search *search);
 
-/* mesh_search.c: searches one mesh with the current costs, to mesh->found. `frontier`: also plans of
- * less memory. */
+/* mesh_search.c: searches one mesh with the current costs, to mesh->found. `frontier`: also plans
+ * of less memory. */
 trm_status trmi_auto_search_mesh(trmi_plan_search *search, trmi_auto_mesh *mesh, bool frontier,
                                  trm_error *err);
-/* Searches all meshes with the current costs and sets search->best. What was found before is freed. */
+/* Searches all meshes with the current costs and sets search->best. What was found before is
+ * freed. */
 trm_status trmi_auto_search_meshes(trmi_plan_search *search, trm_error *err);
 /* Frees the spaces and what the search has found, the whole search but `trial`. */
 void trmi_auto_free_meshes(trmi_plan_search *search);
@@ -115,9 +116,9 @@ trm_status trmi_auto_compile(trmi_plan_search *search, const trmi_space *space,
 /* Compiles the best plan; sets compiled_bytes. */
 trm_status trmi_auto_compile_best(trmi_plan_search *search, trm_error *err);
 /* After trmi_auto_search_meshes: repeats it until the compiled program of the best plan keeps
- * memory_bytes. If a program takes less than the search counts, the limit of what is counted rises, and
- * all bounds become 0, but where it does not bind. Sets compiled_bytes; found.infeasible of the best
- * mesh: no program that was tried keeps it, and the plan is the one of the least program. */
+ * memory_bytes. If a program takes less than the search counts, the limit of what is counted rises,
+ * and all bounds become 0, but where it does not bind. Sets compiled_bytes; found.infeasible of the
+ * best mesh: no program that was tried keeps it, and the plan is the one of the least program. */
 trm_status trmi_auto_respect_limit(trmi_plan_search *search, trm_error *err);
 /* Returns the seconds that no plan of any mesh is below whose program keeps the limit; if nothing
  * fits, those of the best mesh. */

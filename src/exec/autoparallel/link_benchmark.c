@@ -32,7 +32,8 @@
  *
  *      SIZES, SMALL       sizes of messages; the first SMALL of them take many short turns
  *      UPDATES            sizes of the optimiser's pass
- *      TURNS, TURNS_SMALL timed turns of a size; BRIEF: a brief measurement has so many times fewer;
+ *      TURNS, TURNS_SMALL timed turns of a size; BRIEF: a brief measurement has so many times
+ *      fewer;
  *                         TURNS_LEAST: a median of fewer is marked as doubtful (links.cut)
  *      MOVES              kinds of messages; BUCKETS and SLICES are indices among them: reductions
  *                         of whole gradients, and of gradients to one slice for each rank

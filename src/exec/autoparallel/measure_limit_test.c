@@ -151,9 +151,9 @@ static void a_short_step_is_measured_for_a_short_time(void **state) {
     assert_true(trmi_ties_seconds(TRM_ON, 0, 2) == 120 && trmi_ties_seconds(TRM_ON, 5, 2) == 5);
 }
 
-/* Ranks that wait for another plan take the messages of the nearest number of ranks that was measured
- * on this host, the larger one of two, also those of a busy machine; without one they measure. Those
- * of a job that begins measure, also within a limit. */
+/* Ranks that wait for another plan take the messages of the nearest number of ranks that was
+ * measured on this host, the larger one of two, also those of a busy machine; without one they
+ * measure. Those of a job that begins measure, also within a limit. */
 static void ranks_that_replan_take_what_was_measured(void **state) {
     (void)state;
     static const char form[] = "# (form 5)\nlevel host %d 5 4\ncores 2\ntogether %d\nload 9\n"

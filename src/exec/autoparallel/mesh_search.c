@@ -21,11 +21,11 @@ enum { LIMIT_ROUNDS = 12 };
 
 /* ---- search ---------------------------------------------------------------------------------- */
 
-/* Sets the bound of a search within the limit less what is kept off it. Where programs have all that
- * the search counts, no plan whose program keeps the limit is below the bound of the whole limit; it
- * may be below that of the rest. Once a program has taken less, as one process does that keeps
- * activations in the bytes of gradients, no bound is known, but where the limit does not bind: that
- * bound is over all plans. */
+/* Sets the bound of a search within the limit less what is kept off it. Where programs have all
+ * that the search counts, no plan whose program keeps the limit is below the bound of the whole
+ * limit; it may be below that of the rest. Once a program has taken less, as one process does that
+ * keeps activations in the bytes of gradients, no bound is known, but where the limit does not
+ * bind: that bound is over all plans. */
 static void settle_bound(const trmi_plan_search *d, trmi_auto_mesh *m) {
     trmi_found *f = &m->found;
     if (!f->infeasible && f->bound == TRMI_BOUND_FREE) {
@@ -244,8 +244,8 @@ static bool limit_binds(const trmi_plan_search *d) {
 }
 
 /* After a plan whose program fits and takes less than the search counts: lets the search count more
- * than the limit, by that and by a little more each time, until a program exceeds the limit; then halves
- * the interval. Takes the plan of the largest count whose program fits. */
+ * than the limit, by that and by a little more each time, until a program exceeds the limit; then
+ * halves the interval. Takes the plan of the largest count whose program fits. */
 static trm_status raise_limit(trmi_plan_search *d, trm_error *err) {
     const double limit = (double)d->memory_bytes;
     double little = -INFINITY, enough = d->beyond;
@@ -264,11 +264,11 @@ static trm_status raise_limit(trmi_plan_search *d, trm_error *err) {
     return end_limit(d, enough, err);
 }
 
-/* Contract in auto_parallel.h (trmi_auto_respect_limit). The search counts what is kept; the program also has workspaces and
- * short-lived values, which differ from plan to plan. The next search has a limit that is lower by
- * what the last program needed beyond the count (d->beyond). If a few such searches find no program
- * that keeps the limit, the next ones halve the interval between the largest d->beyond that was too
- * small and the smallest that was enough. */
+/* Contract in auto_parallel.h (trmi_auto_respect_limit). The search counts what is kept; the
+ * program also has workspaces and short-lived values, which differ from plan to plan. The next
+ * search has a limit that is lower by what the last program needed beyond the count (d->beyond). If
+ * a few such searches find no program that keeps the limit, the next ones halve the interval
+ * between the largest d->beyond that was too small and the smallest that was enough. */
 static trm_status respect_limit(trmi_plan_search *d, trm_error *err) {
     const double limit = (double)d->memory_bytes;
     double little = 0, enough = INFINITY; /* kept off */
@@ -280,8 +280,8 @@ static trm_status respect_limit(trmi_plan_search *d, trm_error *err) {
         const double needs = d->compiled_bytes - f->best.measure.bytes;
         const bool fits = d->compiled_bytes <= limit;
         if (f->infeasible ? d->beyond <= 0 : fits && !halves) {
-            /* without a plan even within the whole limit, the least program is named; else this plan
-             * fits */
+            /* without a plan even within the whole limit, the least program is named; else this
+             * plan fits */
             return f->infeasible                                           ? try_curves(d, err)
                    : binds && needs < -limit / 64 && d->compiled_bytes > 0 ? raise_limit(d, err)
                                                                            : TRM_OK;

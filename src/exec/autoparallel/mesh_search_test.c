@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The limit of memory over several meshes: the plan's program keeps it, a plan of any mesh is found if
- * only its programs do, and no plan whose program keeps it is below the bound. What a program needs
- * beyond what the search counts is made up here: it differs from plan to plan and from mesh to
- * mesh. */
+/* The limit of memory over several meshes: the plan's program keeps it, a plan of any mesh is found
+ * if only its programs do, and no plan whose program keeps it is below the bound. What a program
+ * needs beyond what the search counts is made up here: it differs from plan to plan and from mesh
+ * to mesh. */
 #include "check.h"
 
 #include "exec/autoparallel/auto_parallel.h"
@@ -111,7 +111,8 @@ static trm_program *make_program(trm_graph **graph) {
     return program;
 }
 
-/* Searches within a limit; bytes 0: without one. *d: the search, to be freed by trmi_auto_free_meshes. */
+/* Searches within a limit; bytes 0: without one. *d: the search, to be freed by
+ * trmi_auto_free_meshes. */
 static void search_within(trial *t, int64_t bytes, trmi_auto_mesh *meshes, trmi_plan_search *d) {
     static const char *const texts[MESHES] = {"4", "2x2", "2"};
     *d = (trmi_plan_search){.memory_bytes = bytes,
@@ -187,8 +188,8 @@ static void bounds_hold_for_all_meshes(void **state) {
     trm_graph_destroy(graph);
 }
 
-/* Returns the step of the plan that is found where programs take `share` of what is counted; INFINITY
- * if nothing that is counted fits. *bytes: of its program. */
+/* Returns the step of the plan that is found where programs take `share` of what is counted;
+ * INFINITY if nothing that is counted fits. *bytes: of its program. */
 static double find_step(const trm_graph *graph, double share, double limit, double *bytes) {
     trial t = {.graph = graph, .more = {share - 1, share - 1, share - 1}};
     trmi_auto_mesh meshes[MESHES];
@@ -201,8 +202,8 @@ static double find_step(const trm_graph *graph, double share, double limit, doub
     return step;
 }
 
-/* Programs that take less than the search counts: the plan is as fast as that of the limit that they
- * leave, but for the last interval. */
+/* Programs that take less than the search counts: the plan is as fast as that of the limit that
+ * they leave, but for the last interval. */
 static void small_programs_have_faster_plans(void **state) {
     (void)state;
     const double share = 0.7, interval = 1.0 / 32;

@@ -423,7 +423,7 @@ static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_op_b
     return status;
 }
 
-/* ---- requests ---------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 /* Sends a request from rank 0 to all ranks. A request is a plain struct without pointers, so its
  * bytes can travel; all ranks run the same program. */

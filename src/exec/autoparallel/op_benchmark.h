@@ -65,8 +65,8 @@ typedef struct trmi_op_benchmark {
     /* rank 0: tells the other ranks that it is still searching; NULL: outside of a session. Owned:
      * trmi_op_benchmark_end */
     trmi_signs *signs;
-    /* seconds without progress after which rank 0 counts as stuck; 0 = 300, or three deadlines of an
-     * operation where those are longer */
+    /* seconds without progress after which rank 0 counts as stuck; 0 = 300, or three deadlines of
+     * an operation where those are longer */
     double patience;
     atomic_ullong done; /* rank 0: counts what the search does, for the signs of life */
 } trmi_op_benchmark;

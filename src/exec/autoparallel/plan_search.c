@@ -256,8 +256,8 @@ static trm_status settle_costs(search_state *s, trm_error *err) {
     return status;
 }
 
-/* Finds the plan on rank 0, in s->plan; the other ranks serve its measurements, or only its signs of
- * life. Rank 0 ends their service also when it fails. */
+/* Finds the plan on rank 0, in s->plan; the other ranks serve its measurements, or only its signs
+ * of life. Rank 0 ends their service also when it fails. */
 static trm_status find_plan(search_state *s, trm_error *err) {
     bool leads = trmi_parallel_of(s->exec)->rank == 0,
          measured = s->probe.tuning_file == NULL || s->probe.tuning_file[0] != '\0';

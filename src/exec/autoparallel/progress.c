@@ -38,7 +38,7 @@ void trmi_progress_note(trmi_progress *p, int64_t done, int64_t total, double se
     trmi_log(TRM_LOG_INFO, "plan", "%s%s%s", what, count, left);
 }
 
-/* ---- words ---------------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 /* Kinds of cuts that are counted at most, characters of a kind's words, and kinds that are
  * named. */

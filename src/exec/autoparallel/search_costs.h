@@ -89,9 +89,9 @@ trm_status trmi_costs_measure(trmi_costs *costs, const trmi_space *space, const 
 double trmi_costs_share_known(const trmi_costs *costs, const trmi_space *space,
                               const trmi_choice *choice);
 /* Returns in *text the description of messages between the probe's ranks: from the cache directory,
- * or measured if it is missing, was measured on a busier machine, or with `refresh`. Ranks that wait
- * for another plan (`replans`) take one of a busier machine, else that of the nearest number of
- * ranks, if there is one.
+ * or measured if it is missing, was measured on a busier machine, or with `refresh`. Ranks that
+ * wait for another plan (`replans`) take one of a busier machine, else that of the nearest number
+ * of ranks, if there is one.
  * NULL without a probe of several ranks.   owns  *text, trm_free */
 trm_status trmi_costs_links(trmi_costs *costs, char **text, trm_error *err);
 

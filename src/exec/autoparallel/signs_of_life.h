@@ -5,10 +5,10 @@
  *      caller   | work alone ......................... | begin, communicate, end | work alone ...
  *      thread          send      send      send                                        send
  *
- * A communicator serves one thread at a time: the caller communicates between begin and end, and the
- * thread sends only outside of them. A rank that has died sends nothing, so that the others end as
- * without signs. The caller counts what it does: while the count stands still for `patience` seconds
- * the thread gives up, so that no rank waits for one that is stuck. */
+ * A communicator serves one thread at a time: the caller communicates between begin and end, and
+ * the thread sends only outside of them. A rank that has died sends nothing, so that the others end
+ * as without signs. The caller counts what it does: while the count stands still for `patience`
+ * seconds the thread gives up, so that no rank waits for one that is stuck. */
 #ifndef TRMI_EXEC_SIGNS_OF_LIFE_H
 #define TRMI_EXEC_SIGNS_OF_LIFE_H
 
@@ -28,9 +28,9 @@ typedef struct trmi_signs_options {
 } trmi_signs_options;
 
 /* Starts a thread that calls send(context) every `between` seconds in which the caller has not
- * communicated. It ends after the first error: the caller's next message finds the same. It also ends
- * once the caller has neither communicated nor counted anything for `patience` seconds, with give_up:
- * TIMEOUT, which names what the caller has been doing.
+ * communicated. It ends after the first error: the caller's next message finds the same. It also
+ * ends once the caller has neither communicated nor counted anything for `patience` seconds, with
+ * give_up: TIMEOUT, which names what the caller has been doing.
  *   errors  NOMEM    owns  *out: the caller, trmi_signs_stop */
 trm_status trmi_signs_start(const trmi_signs_options *options, trmi_signs **out, trm_error *err);
 /* Says what the caller does from now on ("searching plans"; static), and counts it.

@@ -23,8 +23,8 @@ enum { SMALL_BYTES = 4096, LARGE_BYTES = 4 << 20, SMALL_TURNS = 7, LARGE_TURNS =
 
 /* ---- what a reduction costs ------------------------------------------------------------------ */
 
-/* Measures the seconds of one started reduction of `count` elements: the least of `turns` ones. It sums
- * what training sums, so that no page of the peers is mapped that training does not read. */
+/* Measures the seconds of one started reduction of `count` elements: the least of `turns` ones. It
+ * sums what training sums, so that no page of the peers is mapped that training does not read. */
 static trm_status time_reduction(trm_exec *exec, int64_t count, int turns, double *best,
                                  trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);

@@ -88,7 +88,7 @@ bool trmi_input_cuts_by_samples(const trmi_input_cuts *cuts, int32_t ranks) {
     return all;
 }
 
-/* ---- the inputs of a graph --------------------------------------------------------------------- */
+/* ---- the inputs of a graph ------------------------------------------------------------------- */
 
 /* Checks that a tuple fits its input and the number of ranks.
  *   errors  INVALID */

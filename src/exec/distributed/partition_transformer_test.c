@@ -7,8 +7,8 @@
 
 #include "trireme/nn.h"
 
-/* One network under one plan: its lines of operators. hosts: each rank is a host of its own. blocks:
- * of samples, bit for bit; 0 = to rounding. */
+/* One network under one plan: its lines of operators. hosts: each rank is a host of its own.
+ * blocks: of samples, bit for bit; 0 = to rounding. */
 static void try_plan_on(bool hosts, network_function network, const char *mesh, const char *lines,
                         int32_t blocks, double tolerance) {
     trm_error err;
@@ -344,8 +344,8 @@ static void check_room_for_result(const trm_program *p, int32_t s) {
     }
 }
 
-/* The next keys travel during a turn, and gradients during the turn behind theirs; those of the last
- * turn of backward travel behind it. */
+/* The next keys travel during a turn, and gradients during the turn behind theirs; those of the
+ * last turn of backward travel behind it. */
 static void a_ring_attends_while_messages_travel(void **state) {
     (void)state;
     static const network_function networks[] = {even_gpt2, even_llama, uneven_bert};
@@ -458,7 +458,8 @@ static int count_casts(const trm_program *p) {
 }
 
 /* What ZeRO-3 promises: whole weights exist around their use only, in both precisions. In mixed
- * precision each rank casts its part before each gather, and what travels has two bytes a number. */
+ * precision each rank casts its part before each gather, and what travels has two bytes a
+ * number. */
 static void weights_are_gathered_again_in_backward(void **state) {
     (void)state;
     static const trm_precision precisions[] = {TRM_PRECISION_FP32, TRM_PRECISION_MIXED};
@@ -526,8 +527,8 @@ static void gathers_begin_in_front_of_other_products(void **state) {
     check_gathers_ahead(TRM_PRECISION_MIXED);
 }
 
-/* Trains with weights whole, in parts, and gathered again: in mixed precision a cast of parts that is
- * gathered has the bits of a cast of the whole. */
+/* Trains with weights whole, in parts, and gathered again: in mixed precision a cast of parts that
+ * is gathered has the bits of a cast of the whole. */
 static void parts_of_casts_change_no_bit(void **state) {
     (void)state;
     shared *all =

@@ -138,8 +138,8 @@ static trm_status plan_stages(trm_exec *exec, const trm_graph *graph,
     return TRM_OK;
 }
 
-/* Takes memory that other stages reach, where options ask for it. The ranks of a stage, if there are
- * several, take theirs in the way `ranks`. */
+/* Takes memory that other stages reach, where options ask for it. The ranks of a stage, if there
+ * are several, take theirs in the way `ranks`. */
 static trm_status alloc_reachable(trm_exec *exec, size_t bytes, void **out, trm_error *err) {
     trmi_stages *s = trmi_stages_of(exec);
     const int32_t most = sizeof s->shared / sizeof s->shared[0];

@@ -442,8 +442,8 @@ static void watch_pieces(const trmi_update *u, int64_t block, int64_t from, int6
     }
 }
 
-/* Applies the rule to a block. A gradient has one of three forms: two factors, rows of a table, or a
- * range of the array. */
+/* Applies the rule to a block. A gradient has one of three forms: two factors, rows of a table, or
+ * a range of the array. */
 static void run_block(const trmi_update *u, int64_t block, const trmi_rule *rule, float *parameters,
                       const float *gradients) {
     const trmi_update_block *b = &u->blocks[block];

@@ -59,8 +59,8 @@ void trmi_update_lend_slots(trmi_update *update, void *memory);
 typedef void trmi_update_watcher(void *context, int64_t piece);
 void trmi_update_watch(trmi_update *update, trmi_update_watcher *watcher, void *context);
 /* Copies `count` values to memory that is not read soon, past the caches. `to` is a multiple of 64
- * bytes. Another CPU may see later writes of this thread before them; it sees all of them after this
- * thread was interrupted, has ended, or has made a locked operation. */
+ * bytes. Another CPU may see later writes of this thread before them; it sees all of them after
+ * this thread was interrupted, has ended, or has made a locked operation. */
 void trmi_update_copy_aside(float *to, const float *from, int64_t count);
 /* Sets the factor of all gradients, applied before norms and clipping: 1 / loss scale. */
 void trmi_update_set_scale(trmi_update *update, double scale);
@@ -110,9 +110,9 @@ int64_t trmi_update_block_offset(const trmi_update *update, int64_t index);
 /* Returns the block that element `at` of the ranges lies in; -1: it is of no block. *end: the first
  * element after that block. */
 int64_t trmi_update_find_block(const trmi_update *update, int64_t at, int64_t *end);
-/* The same for pieces: parts of a block whose ranges fit in the nearest cache, so that a watcher that
- * copies a piece costs little. Pieces of different blocks have different numbers, in the order of the
- * blocks. */
+/* The same for pieces: parts of a block whose ranges fit in the nearest cache, so that a watcher
+ * that copies a piece costs little. Pieces of different blocks have different numbers, in the order
+ * of the blocks. */
 int64_t trmi_update_find_piece(const trmi_update *update, int64_t at, int64_t *end);
 /* Adds sums over the ranks. Called in every run between norms and update: sums[count] has one value
  * for each block, 0 for those of other ranks. A failure ends the run before anything has

@@ -90,7 +90,8 @@ static void trajectories_are_pytorchs(void **state) {
                  0.1, golden_ftrl);
 }
 
-/* elements of the larger segment: several blocks; elements of a piece; pieces, also of whole blocks */
+/* elements of the larger segment: several blocks; elements of a piece; pieces, also of whole
+ * blocks */
 enum { WATCHED = 40000, PIECE = 2048, PIECES = 32 };
 
 /* What a watcher has seen of an update with one slot. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bounds plans whose blocks differ. The search (parallelism_search.c) gives all blocks of a plan one
- * tensor, context and expert parallelism and one ZeRO stage, as engines do. Here each block of each
- * stage decides by itself, also what it recomputes, so that the bound holds for those plans, too:
+/* Bounds plans whose blocks differ. The search (parallelism_search.c) gives all blocks of a plan
+ * one tensor, context and expert parallelism and one ZeRO stage, as engines do. Here each block of
+ * each stage decides by itself, also what it recomputes, so that the bound holds for those plans,
+ * too:
  *
  *      stages, micro-batches, chunks    --> decisions of one block: seconds, messages, bytes
  *        for one stage                  --> its blocks: micro-batches x seconds + messages + update
@@ -12,10 +13,10 @@
  *      the least of all of them is the bound
  *
  * The output layer and the tables are cut as one block of their stage. What is moved between blocks
- * that are cut differently is not counted. A hidden message costs the larger of two linear functions;
- * any weighted mean of them is a lower bound. Bytes beyond the memory have a price. Each price and
- * each mean gives a bound, and the largest is looked for. Then the least of a stage is a sum over its
- * blocks.
+ * that are cut differently is not counted. A hidden message costs the larger of two linear
+ * functions; any weighted mean of them is a lower bound. Bytes beyond the memory have a price. Each
+ * price and each mean gives a bound, and the largest is looked for. Then the least of a stage is a
+ * sum over its blocks.
  */
 #include "plan/hardware/parallelism.h"
 
@@ -27,7 +28,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* DECISIONS: to be priced for better bounds, a quarter of a second; as many again for whole blocks. */
+/* DECISIONS: to be priced for better bounds, a quarter of a second; as many again for whole
+ * blocks. */
 enum { MOST_CHUNKS = 32, DECISIONS = 50000000 };
 
 /* What one block does, and, as it is cut so, the output layer and a table. */
@@ -35,8 +37,8 @@ typedef struct block_choice {
     double forward, backward; /* seconds of a micro-batch; backward with recompute */
     double update;
     trmi_parameter_messages messages;
-    /* bytes; kept: of each micro-batch in flight; work: what a stage has once, divided among blocks:
-     * parameters that are gathered, and what recompute needs (again: undivided) */
+    /* bytes; kept: of each micro-batch in flight; work: what a stage has once, divided among
+     * blocks: parameters that are gathered, and what recompute needs (again: undivided) */
     double state, kept, work, gathered, again;
     double head[2], head_work, table_state, table_update;
     trmi_parameter_messages table;
@@ -307,8 +309,8 @@ static double try_prices(const stage_problem *p, const dual_prices *by, dual_pri
     return value - (by->byte > 0 ? by->byte * p->limit : 0);
 }
 
-/* Raises the bound along one price by halving, as its slope says. high: the largest price; INFINITY:
- * found by doubling. */
+/* Raises the bound along one price by halving, as its slope says. high: the largest price;
+ * INFINITY: found by doubling. */
 static double improve_price(const stage_problem *p, dual_prices *by, double *price, double *slope,
                             dual_prices *slopes, double first, double high, double bound,
                             int trials) {
@@ -332,8 +334,8 @@ static double improve_price(const stage_problem *p, dual_prices *by, double *pri
     return bound;
 }
 
-/* Returns a bound of the price of a stage whose decisions fit, and the prices that give it. Stops once
- * it is above `enough`. */
+/* Returns a bound of the price of a stage whose decisions fit, and the prices that give it. Stops
+ * once it is above `enough`. */
 static double find_within(const stage_problem *p, double enough, dual_prices *found) {
     enum { SWEEPS = 4, TRIALS = 14 };
     dual_prices by = {0, 0, 0}, slopes;
@@ -404,8 +406,8 @@ static bound_stage stage_of(const trmi_plan_problem *q, const plan_shape *f, int
                          .last = last};
 }
 
-/* Returns the seconds of a step that no block changes: start of the update, messages between stages,
- * the rest. */
+/* Returns the seconds of a step that no block changes: start of the update, messages between
+ * stages, the rest. */
 static double fixed_seconds(const trmi_plan_problem *q, const plan_shape *f) {
     const trmi_hardware *h = q->hardware;
     double sum = h->start + h->step;
@@ -434,8 +436,8 @@ static double bound_once(bounding *b, const plan_shape *f, double limit) {
     return sum;
 }
 
-/* Raises one micro-batch of all stages but `stage` to whole blocks, until a step takes enough. seconds:
- * of the step by the bounds so far. Returns by how much. */
+/* Raises one micro-batch of all stages but `stage` to whole blocks, until a step takes enough.
+ * seconds: of the step by the bounds so far. Returns by how much. */
 static double raise_others(bounding *b, const plan_shape *f, double limit, int64_t stage,
                            double seconds) {
     double raised = 0;
@@ -452,8 +454,8 @@ static double raise_others(bounding *b, const plan_shape *f, double limit, int64
     return raised;
 }
 
-/* Returns the bound of a shape, without (INFINITY) or with a limit of bytes: the most of three stages,
- * whose memory or work is the most of all. */
+/* Returns the bound of a shape, without (INFINITY) or with a limit of bytes: the most of three
+ * stages, whose memory or work is the most of all. */
 static double bound_shape(bounding *b, const plan_shape *f, double limit) {
     double bound = 0, sum = bound_once(b, f, limit), fixed = fixed_seconds(b->problem, f);
     const bool raises = b->raises && limit < INFINITY;
@@ -523,8 +525,8 @@ static plan_shape *find_lowest(const bounding *b, double best) {
     return lowest;
 }
 
-/* Raises the bounds of the shapes to those of whole blocks, the least first, until that of the least is
- * raised. Returns the least of all. */
+/* Raises the bounds of the shapes to those of whole blocks, the least first, until that of the
+ * least is raised. Returns the least of all. */
 static double raise_lowest(bounding *b, double best) {
     plan_shape *f = find_lowest(b, best);
     b->most = b->priced + DECISIONS;

@@ -200,8 +200,8 @@ static double price_plan(const enumeration *e, const decision *const *blocks) {
     return most + total / (double)p->chunks + rest;
 }
 
-/* Tries all decisions of the blocks from `at` on. Within a stage the order of blocks counts only for
- * the last one, which has tables and output layer. */
+/* Tries all decisions of the blocks from `at` on. Within a stage the order of blocks counts only
+ * for the last one, which has tables and output layer. */
 static void try_blocks(enumeration *e, const decision **blocks, int at) {
     if (at == e->q->model->layers) {
         double seconds = price_plan(e, blocks);
@@ -221,8 +221,8 @@ static void try_blocks(enumeration *e, const decision **blocks, int at) {
     }
 }
 
-/* Returns the seconds of the fastest plan of all in which each block decides by itself. *alike: of the
- * fastest whose blocks are cut and stored alike. */
+/* Returns the seconds of the fastest plan of all in which each block decides by itself. *alike: of
+ * the fastest whose blocks are cut and stored alike. */
 static double find_best_of_all(const trmi_plan_problem *q, double *alike) {
     static enumeration e;
     const decision *blocks[LAYERS];
@@ -249,7 +249,8 @@ static double find_best_of_all(const trmi_plan_problem *q, double *alike) {
 }
 
 /* The search finds the fastest plan whose blocks are cut and stored alike, each stage with its own
- * recompute. No plan whose blocks differ is below the bound, and where the gap is 0 none is faster. */
+ * recompute. No plan whose blocks differ is below the bound, and where the gap is 0 none is
+ * faster. */
 static void test_bound(void **state) {
     static const struct {
         const char *model, *preset;
@@ -296,8 +297,8 @@ static void test_bound(void **state) {
     assert_true(count >= 50 && exact >= 10 && differ >= 1);
 }
 
-/* The work is limited: thousands of devices, many kinds of blocks and a memory that binds. The bound
- * is then lower, and still one. */
+/* The work is limited: thousands of devices, many kinds of blocks and a memory that binds. The
+ * bound is then lower, and still one. */
 static void a_large_problem_is_bounded_soon(void **state) {
     (void)state;
     trmi_hardware h;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Least price of blocks by lists of (bytes, price) (block_lists.h). With a price of bytes each decision
- * has a reduced price, by which it is above the least one. Sums of reduced prices above what is between
- * Lagrange's bound and `enough` are left out, and so are sums with more bytes and a higher price than
- * another one. */
+/* Least price of blocks by lists of (bytes, price) (block_lists.h). With a price of bytes each
+ * decision has a reduced price, by which it is above the least one. Sums of reduced prices above
+ * what is between Lagrange's bound and `enough` are left out, and so are sums with more bytes and a
+ * higher price than another one. */
 #include "plan/hardware/block_lists.h"
 
 #include <math.h>
@@ -99,7 +99,8 @@ static void list_one(adding *a, sum_list *out) {
     keep_sums(a, count, out);
 }
 
-/* Lists the sums of two lists, without those above the budget. The scratch has room for all pairs. */
+/* Lists the sums of two lists, without those above the budget. The scratch has room for all
+ * pairs. */
 static void add_lists(adding *a, const sum_list *x, const sum_list *y, sum_list *out) {
     int64_t count = 0;
     out->too_long = x->too_long || y->too_long || *a->work >= a->most;
@@ -116,8 +117,8 @@ static void add_lists(adding *a, const sum_list *x, const sum_list *y, sum_list 
     keep_sums(a, count, out);
 }
 
-/* Lists the sums of `blocks` blocks, by doubling, in one of the three lists: `power` has the sums of
- * 1, 2, 4, ... blocks, `sum` those of the binary digits of `blocks` so far; `next` is free. */
+/* Lists the sums of `blocks` blocks, by doubling, in one of the three lists: `power` has the sums
+ * of 1, 2, 4, ... blocks, `sum` those of the binary digits of `blocks` so far; `next` is free. */
 static const sum_list *list_blocks(adding *a, int64_t blocks, sum_list lists[3]) {
     sum_list *power = &lists[0], *sum = &lists[1], *next = &lists[2];
     sum->too_long = false;
@@ -174,9 +175,9 @@ static bool list_items(adding *a, double work) {
     return a->firsts_count < MOST_ITEMS && a->others_count < MOST_ITEMS;
 }
 
-/* Returns the least price of all blocks if the first one decides so. rest: sums of all blocks but one,
- * and of all but two. Where blocks are recomputed, the work of one of them counts: of the first, or of
- * another one. It is the most of all if all need as much, and else at most that. */
+/* Returns the least price of all blocks if the first one decides so. rest: sums of all blocks but
+ * one, and of all but two. Where blocks are recomputed, the work of one of them counts: of the
+ * first, or of another one. It is the most of all if all need as much, and else at most that. */
 static double least_of_first(const adding *a, const trmi_block_item *f,
                              const sum_list *const rest[2]) {
     const trmi_block_choices *c = a->c;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan/hardware/block_lists.h: the least price of a number of blocks within a limit of bytes, each
- * block with one of the same decisions. Lagrange's bound (block_bound.c) counts parts of blocks; this
- * one counts whole blocks, and what a stage needs once.
+ * block with one of the same decisions. Lagrange's bound (block_bound.c) counts parts of blocks;
+ * this one counts whole blocks, and what a stage needs once.
  *
  *      decisions --sums of 1, 2, 4, ... blocks--> lists of (bytes, price) --first block--> the least
  */
@@ -17,7 +17,8 @@ enum { TRMI_BLOCK_SCRATCH = 8 << 20 };
 typedef struct trmi_block_item {
     double price, bytes;
     double once_price, once_bytes; /* of what the first block's decision settles for the stage */
-    /* bytes while a block is recomputed: of a stage the most of them once; 0: it is not recomputed */
+    /* bytes while a block is recomputed: of a stage the most of them once; 0: it is not
+     * recomputed */
     double work;
 } trmi_block_item;
 

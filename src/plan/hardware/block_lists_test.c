@@ -111,8 +111,8 @@ static void other_works_have_a_bound(void **state) {
     assert_true(exact > 300 && below > 20);
 }
 
-/* More decisions than fit in the scratch memory, the only one that keeps the limit last: a lower bound,
- * although there are few for the first block. */
+/* More decisions than fit in the scratch memory, the only one that keeps the limit last: a lower
+ * bound, although there are few for the first block. */
 static void many_decisions_have_a_bound(void **state) {
     (void)state;
     const int64_t count = TRMI_BLOCK_SCRATCH / 24;

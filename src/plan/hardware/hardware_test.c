@@ -148,8 +148,8 @@ static void test_search(void **state) {
     assert_true(cases == 60 && fitting >= 30);
 }
 
-/* It does so where the last stage has fewer blocks than the others and is the busiest: what a mix of
- * recompute costs there is not what it costs in the others. */
+/* It does so where the last stage has fewer blocks than the others and is the busiest: what a mix
+ * of recompute costs there is not what it costs in the others. */
 static void test_uneven_stages(void **state) {
     (void)state;
     trmi_hardware h = read_machine();

@@ -72,7 +72,8 @@ void trmi_parallelism_describe(const trmi_plan_problem *problem, const trmi_para
 
 /* ---- price ----------------------------------------------------------------------------------- */
 
-/* Where the seconds of a step go, on the stage that ends last. Exposed: what operators do not hide. */
+/* Where the seconds of a step go, on the stage that ends last. Exposed: what operators do not
+ * hide. */
 typedef enum trmi_step_part {
     TRMI_PART_PRODUCTS,
     TRMI_PART_ATTENTION,
@@ -171,7 +172,8 @@ const char *trmi_plan_kind_name(trmi_plan_kind kind);
  *   errors  INVALID: no plan is possible (batch, heads, devices), NOMEM */
 trm_status trmi_parallelism_search(const trmi_plan_problem *problem, trmi_parallelism_found *out,
                                    trm_error *err);
-/* Finds the fastest plan within each of `count` limits of memory, falling; cost.seconds INFINITY: no
+/* Finds the fastest plan within each of `count` limits of memory, falling; cost.seconds INFINITY:
+ * no
  * plan fits.   errors  those of trmi_parallelism_search */
 trm_status trmi_parallelism_curve(const trmi_plan_problem *problem, const double *limits, int count,
                                   trmi_priced_plan *out, trm_error *err);
@@ -213,8 +215,8 @@ static inline int64_t trmi_next_full_stage(int64_t stages, int64_t stage) {
 /* Prices a complete plan of known blocks. */
 void trmi_step_price_of(const trmi_plan_problem *problem, const trmi_parallelism *plan,
                         const trmi_block_price block[2], trmi_step_cost *out);
-/* Returns the micro-batches whose activations a stage keeps at the same time: all (GPipe), or as many
- * as the schedule has between forward and backward of one. */
+/* Returns the micro-batches whose activations a stage keeps at the same time: all (GPipe), or as
+ * many as the schedule has between forward and backward of one. */
 double trmi_stage_flight(const trmi_parallelism *plan, int64_t stage);
 /* The seconds of messages of gradients and parameters, in forward [0] and in backward [1]: once a
  * step, and for each micro-batch. */
@@ -229,8 +231,8 @@ void trmi_add_messages(const trmi_plan_problem *problem, int32_t zero, trmi_devi
 int64_t trmi_stage_count(const trmi_transformer *model, const trmi_parallelism *plan,
                          int64_t stage);
 /* Returns how many blocks virtual stage `run` has, as Megatron-LM counts them: with chunks the
- * embedding and the loss count as blocks where blocks do not divide, without them the last stage has
- * fewer. */
+ * embedding and the loss count as blocks where blocks do not divide, without them the last stage
+ * has fewer. */
 int64_t trmi_run_blocks(const trmi_transformer *model, const trmi_parallelism *plan, int64_t run);
 /* One way to cut blocks, with their price. */
 typedef struct trmi_block_cut {
@@ -239,8 +241,8 @@ typedef struct trmi_block_cut {
 } trmi_block_cut;
 /* Bounds the seconds of all plans in which each block of each stage is of one of these kinds, has a
  * ZeRO stage, and recomputes nothing, norms and activations, or all, by itself (block_bound.c).
- * best: seconds of the best plan that is known, or INFINITY; *out is at most that, and INFINITY if no
- * plan fits. The work is limited.
+ * best: seconds of the best plan that is known, or INFINITY; *out is at most that, and INFINITY if
+ * no plan fits. The work is limited.
  *   errors  NOMEM */
 trm_status trmi_block_bound(const trmi_plan_problem *problem, const trmi_block_cut *kinds,
                             int64_t count, double best, double *out, trm_error *err);

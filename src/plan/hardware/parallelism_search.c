@@ -6,11 +6,11 @@
  *        x stages x chunks x ZeRO x recompute     --> price of a step --> the best, runners-up
  *      plans whose blocks differ                  --> a bound (block_bound.c)
  *
- * Of a stage some blocks may be recomputed whole and others in their norms and activations. For each
- * number of the former only the least number of the latter counts with which the plan fits: each
- * further block costs time and nothing else. Stages keep different numbers of micro-batches, so that
- * each recomputes by itself what it must; plans whose stages recompute alike are listed, too.
- * GPipe is never better than 1F1B: equal time, more memory. */
+ * Of a stage some blocks may be recomputed whole and others in their norms and activations. For
+ * each number of the former only the least number of the latter counts with which the plan fits:
+ * each further block costs time and nothing else. Stages keep different numbers of micro-batches,
+ * so that each recomputes by itself what it must; plans whose stages recompute alike are listed,
+ * too. GPipe is never better than 1F1B: equal time, more memory. */
 #include "plan/hardware/parallelism.h"
 
 #include "base/error.h"
@@ -88,8 +88,8 @@ static void keep_plan(plan_search *s, const trmi_priced_plan *found, bool alike)
     }
 }
 
-/* Returns whether a plan would be among none of those that are kept, whatever it recomputes in these
- * seconds or more. */
+/* Returns whether a plan would be among none of those that are kept, whatever it recomputes in
+ * these seconds or more. */
 static bool is_hopeless(const plan_search *s, const trmi_parallelism *plan, double seconds) {
     bool hopeless = s->out != NULL && seconds >= s->out->alike.cost.seconds;
     for (int k = 0; k < TRMI_KINDS && hopeless; k++) {
@@ -191,8 +191,8 @@ static void try_blocks(plan_search *s, trmi_priced_plan *p, int64_t full, int64_
     } while (p->cost.bytes > limit && full + selective++ < most);
 }
 
-/* Tries the plan in which each stage recomputes by itself what it must to keep the limit. p: the plan
- * without recompute, priced. */
+/* Tries the plan in which each stage recomputes by itself what it must to keep the limit. p: the
+ * plan without recompute, priced. */
 static void try_by_stage(plan_search *s, const trmi_priced_plan *p, double limit) {
     trmi_priced_plan one = *p;
     trmi_recompute_by_stage(s->problem, s->price, limit, &one.plan);
@@ -202,8 +202,9 @@ static void try_by_stage(plan_search *s, const trmi_priced_plan *p, double limit
 }
 
 /* Tries, for each number of whole blocks, the least number of others with which a plan fits, until
- * whole blocks suffice. None is left out by its seconds: stages have different numbers of blocks, and
- * which mix is the fastest depends on the busiest one. p: the plan without recompute, priced. */
+ * whole blocks suffice. None is left out by its seconds: stages have different numbers of blocks,
+ * and which mix is the fastest depends on the busiest one. p: the plan without recompute,
+ * priced. */
 static void try_mixes(plan_search *s, const trmi_priced_plan *p, int64_t most, double limit) {
     full_stages f;
     trmi_priced_plan one = *p;

@@ -419,8 +419,8 @@ typedef struct stage_time {
     double data, update;        /* seconds of a step: messages that nothing hides, update */
 } stage_time;
 
-/* Computes the time of one stage. The reduction of gradients and the gathering of parameters overlap
- * with backward and forward, except for one block, which has nothing beside it. */
+/* Computes the time of one stage. The reduction of gradients and the gathering of parameters
+ * overlap with backward and forward, except for one block, which has nothing beside it. */
 static void time_stage(const trmi_plan_problem *problem, const trmi_parallelism *p,
                        const trmi_block_price price[2], int64_t s, stage_time *out) {
     const trmi_transformer *t = problem->model;
@@ -453,8 +453,8 @@ static void time_stage(const trmi_plan_problem *problem, const trmi_parallelism 
     out->update = trmi_hardware_stream(problem->hardware, 30 * updated, 1);
 }
 
-/* Finds the stage that ends a step last, with its gradients and its update. Returns the seconds of a
- * micro-batch in all stages. */
+/* Finds the stage that ends a step last, with its gradients and its update. Returns the seconds of
+ * a micro-batch in all stages. */
 static double find_last_to_end(const trmi_plan_problem *problem, const trmi_parallelism *p,
                                const trmi_block_price price[2], stage_time *out) {
     const double each = (double)p->micro_count - 1 / (double)p->chunks;
@@ -462,8 +462,8 @@ static double find_last_to_end(const trmi_plan_problem *problem, const trmi_para
     int64_t before = -1;
     stage_time at = {0};
     for (int64_t s = 0; s < p->stages; s++) {
-        /* stages differ in blocks by the first and the last one only, or by one block; in tables and
-         * output layer; and in what they recompute, if each of them decides by itself */
+        /* stages differ in blocks by the first and the last one only, or by one block; in tables
+         * and output layer; and in what they recompute, if each of them decides by itself */
         int64_t blocks = trmi_stage_count(problem->model, p, s);
         if (p->by_stage || s <= 1 || blocks != before || s == p->stages - 1) {
             time_stage(problem, p, price, s, &at);
@@ -479,9 +479,9 @@ static double find_last_to_end(const trmi_plan_problem *problem, const trmi_para
     return total;
 }
 
-/* Contract in parallelism.h. A step takes, for each stage, all its micro-batches, one micro-batch of
- * the other stages, divided by the chunks, its messages and its update; the stage for which this is
- * most decides. Messages of stages and the bubble follow from the schedule. */
+/* Contract in parallelism.h. A step takes, for each stage, all its micro-batches, one micro-batch
+ * of the other stages, divided by the chunks, its messages and its update; the stage for which this
+ * is most decides. Messages of stages and the bubble follow from the schedule. */
 void trmi_step_price_of(const trmi_plan_problem *problem, const trmi_parallelism *p,
                         const trmi_block_price price[2], trmi_step_cost *out) {
     const trmi_transformer *t = problem->model;

@@ -3,13 +3,14 @@
  * between compute. Two kinds of EXCHANGE:
  *
  *      a gather of a parameter that is stored in parts (the prefetch of ZeRO-3: Rajbhandari et al.,
- *      arXiv 1910.02054, and of PyTorch's FSDP) reads nothing that the program computes, or only the
- *      cast of this rank's part, which is moved to where the gather begins
+ *      arXiv 1910.02054, and of PyTorch's FSDP) reads nothing that the program computes, or only
+ *      the cast of this rank's part, which is moved to where the gather begins
  *
  *      gather w1 | linear 1 | gather w2 | linear 2                each gather begins at its place
  *      start w1 and w2 | wait w1 | linear 1 | wait w2 | linear 2  gather w2 has ahead = 2
  *
- *      a block that a ring passes on (plan/partition/emit_ring.c) begins after the step that makes it
+ *      a block that a ring passes on (plan/partition/emit_ring.c) begins after the step that makes
+ *      it
  *
  *      keys k0 | attention with k0 | pass k0 on                   pass has ahead = 1
  *

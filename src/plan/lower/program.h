@@ -166,7 +166,8 @@ struct trm_program {
     int64_t arena_bytes[TRMI_ARENAS];
     /* bytes at the end of GRAD that are never written: gradients that stay in factors */
     int64_t untouched_bytes;
-    /* bytes at the begin of GRAD in which activations lie until gradients are made there; 0 = none */
+    /* bytes at the begin of GRAD in which activations lie until gradients are made there; 0 =
+     * none */
     int64_t lent_bytes;
     int32_t backward_begin; /* first backward step; steps_count when there is none */
     /* first cooperative step; these come after all other steps; steps_count when there is none */
@@ -248,8 +249,8 @@ const struct trmi_partition_leaf *trmi_program_leaf(const trm_program *program, 
  */
 bool trmi_param_is_cooperative(const trm_program *program, const trmi_param *param);
 
-/* Returns whether readers of a parameter round it: not where several batches read a cast, nor where a
- * way of training, of which `alone` is false, shares casts or reads them. */
+/* Returns whether readers of a parameter round it: not where several batches read a cast, nor where
+ * a way of training, of which `alone` is false, shares casts or reads them. */
 static inline bool trmi_readers_round(int32_t accumulate, bool alone) {
     return alone && accumulate <= 1;
 }

@@ -414,8 +414,8 @@ bool trmi_box_equal(const trmi_box *a, const trmi_box *b) {
     return same;
 }
 
-/* Contract in partition.h. Each member must give its box to one other member as it is: then the exchange
- * can be a copy or a message without cutting. */
+/* Contract in partition.h. Each member must give its box to one other member as it is: then the
+ * exchange can be a copy or a message without cutting. */
 bool trmi_exchange_passes_on(const trmi_box_exchange *exchange) {
     const trmi_box *has = trmi_exchange_has(exchange), *wants = trmi_exchange_wants(exchange);
     bool passes = exchange->members > 1 && exchange->combine == TRMI_COMBINE_NONE;

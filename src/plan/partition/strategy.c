@@ -29,8 +29,8 @@ static void rows_needed(const trmi_partition_window *w, int64_t a, int64_t b, in
     *end = last > w->in ? w->in : last;
 }
 
-/* Contract in operator_loops.h. Only dimensions that are cut are widened; along the others the rank has
- * all rows anyway. */
+/* Contract in operator_loops.h. Only dimensions that are cut are widened; along the others the rank
+ * has all rows anyway. */
 trmi_box trmi_window_box(const trmi_loops *l, const trmi_mesh *mesh, const trm_shape *in,
                          const trm_shape *out, const trmi_spread *in_spread,
                          const trmi_spread *out_spread, int32_t rank) {

@@ -6,7 +6,8 @@
  *      along a loop that all outputs have         each number is made whole on one rank
  *      along the samples, at nodes of the tree    the ranks' sums over samples are added in the
  *                                                 tree's order (ALL_REDUCE, TRMI_COMBINE_TREE);
- *                                                 norms and losses exchange their blocks' statistics
+ *                                                 norms and losses exchange their blocks'
+ *                                                 statistics
  *      along the rows of a table, or experts      one rank has the number, the others add zeros
  *
  * Every other sum is made whole: where a plan, or the forward operator of a gradient, asks for

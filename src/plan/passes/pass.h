@@ -133,8 +133,9 @@ bool trmi_cooperative_is_worth_it(int64_t gradient, int64_t factors);
 /* Selects the cooperative gradients and moves their steps after all others.   errors  NOMEM */
 trm_status trmi_lower_cooperative(trm_program *program, const trmi_plan_options *options,
                                   trm_error *err);
-/* So many gathers of parameters are under way at most: a program needs the memory of so many results
- * more. With two, the messages of a large parameter have the time of a small one's product, too. */
+/* So many gathers of parameters are under way at most: a program needs the memory of so many
+ * results more. With two, the messages of a large parameter have the time of a small one's product,
+ * too. */
 enum { TRMI_GATHERS_AHEAD = 2 };
 /* Decides how many steps before its place each gather of a parameter and each message of a ring
  * begins (trmi_step.ahead). Not for the stages of a pipeline, whose steps run once for each

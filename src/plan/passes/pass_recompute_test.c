@@ -61,7 +61,8 @@ static int32_t steps_of(const trm_program *p, trmi_op_kind kind, trmi_phase phas
     return count;
 }
 
-/* GELU and norms run again in backward, layers do not, and no block's GELU lives on from forward. */
+/* GELU and norms run again in backward, layers do not, and no block's GELU lives on from
+ * forward. */
 static void cheap_values_are_recomputed(void **state) {
     (void)state;
     const trmi_target keeps = {.name = "test", .threads = 1},

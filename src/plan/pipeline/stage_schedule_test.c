@@ -113,7 +113,8 @@ static double play_random(uint64_t k, trmi_pipeline_play how, double *work, doub
 }
 
 /* Where ranks share cores, no action takes longer than while all compute, and the whole is neither
- * shorter than the mean of all work nor than the crowding allows. One core of all is always busy. */
+ * shorter than the mean of all work nor than the crowding allows. One core of all is always
+ * busy. */
 static void ranks_that_wait_leave_cores_to_others(void **state) {
     (void)state;
     int faster = 0;

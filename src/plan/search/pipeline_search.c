@@ -4,8 +4,8 @@
  *      rows      stages x mesh x micro-batches x recompute x schedule x chunks
  *      quick     bound of a row from the least seconds of single cuts' runs: cheap
  *      exact     the rows whose quick bound is below the best plan: dynamic programming over
- *                (stage, cut) with exact seconds of runs; runs that are too long or leave too much for
- *                the other stages are left out
+ *                (stage, cut) with exact seconds of runs; runs that are too long or leave too much
+ *                for the other stages are left out
  *      plan      the cut and the strategies that have the bound, played */
 #include "plan/search/pipeline_search.h"
 
@@ -19,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* CROWDED_CUTS: where ranks share cores. All cuts then have nearly the same bound, the mean of the work,
- * so that none of many is left out by it. */
+/* CROWDED_CUTS: where ranks share cores. All cuts then have nearly the same bound, the mean of the
+ * work, so that none of many is left out by it. */
 enum { MOST_MICROS = 16, MOST_CUTS = 100, CROWDED_CUTS = 4, MANY = 16, ROWS = 4096 };
 
 /* The state of one search. */
@@ -316,7 +316,8 @@ static trm_status price_cut(void *context, const trmi_pipe_cut *cut, double *cei
     return TRM_OK;
 }
 
-/* Returns whether a row's bound is not below the best plan that is known, by the margin at least. */
+/* Returns whether a row's bound is not below the best plan that is known, by the margin at
+ * least. */
 static bool is_hopeless(const searching *s, const trmi_pipe_row *row) {
     return row->bound >= fmin(s->best, s->o->known) * (1 - s->o->margin) * (1 + 1e-9);
 }

@@ -58,7 +58,8 @@ typedef struct trmi_search_costs {
     double overlap;
     double slowdown; /* factor by which operators slow down beside traffic; 0 = 1 */
     /* fraction of the messages of rings that travels beside their operators, and of the gathers of
-     * parameters in parts beside all operators (lower_ahead.c); at most `overlap`; 0 = they block */
+     * parameters in parts beside all operators (lower_ahead.c); at most `overlap`; 0 = they
+     * block */
     double ahead;
     /* gradients are reduced in buckets (plan/lower/buckets.h); false: each one by itself */
     bool fuse;
@@ -295,9 +296,9 @@ static inline const trmi_op *trmi_space_op(const trmi_space *space, int32_t node
  * place. */
 double trmi_space_joined(const trmi_space *space, const trmi_op *op, int32_t input,
                          const trmi_spread *read);
-/* Returns the bytes of the gradient of a table in parts that an operator owns and another one reads,
- * too: the rows of all are added to it, whole, before it goes to the parts. 0: no other one reads
- * it. */
+/* Returns the bytes of the gradient of a table in parts that an operator owns and another one
+ * reads, too: the rows of all are added to it, whole, before it goes to the parts. 0: no other one
+ * reads it. */
 double trmi_space_held(const trmi_space *space, const trmi_op *op, int32_t input,
                        const trmi_spread *read);
 /* Returns the bytes of the largest part of a value in this spread. */
@@ -598,8 +599,9 @@ typedef enum trmi_bound {
     TRMI_BOUND_FREE,     /* no limit, or the best plan of all fits */
     TRMI_BOUND_EXACT,    /* over all plans that fit, by lists of time and memory */
     TRMI_BOUND_LAGRANGE, /* Lagrangian bound: the lists exceeded their limit */
-    /* over all plans within a larger limit: the program of the plan fits, although the search counts
-     * none that leaves room for what programs need beyond (exec/autoparallel/auto_parallel.c) */
+    /* over all plans within a larger limit: the program of the plan fits, although the search
+     * counts none that leaves room for what programs need beyond
+     * (exec/autoparallel/auto_parallel.c) */
     TRMI_BOUND_WHOLE_LIMIT
 } trmi_bound;
 /* Plans that one search keeps, at most. */

@@ -7,15 +7,15 @@
  *
  * Operators and blocking messages follow one another on the rank. Gradients become ready in
  * backward, are fused into buckets and use one channel; the part of the channel's time that
- * operators do not hide is added to the step. Gathers of parameters in parts use it, too, where they
- * begin ahead (plan/lower/lower_ahead.c); the rank waits for each at its place.
+ * operators do not hide is added to the step. Gathers of parameters in parts use it, too, where
+ * they begin ahead (plan/lower/lower_ahead.c); the rank waits for each at its place.
  *
- * The rank has two clocks: `full`, as if all messages of the channel were hidden behind operators as
- * far as possible, and `now`, on which the part `overlap` of that is. With B the rank's own seconds
- * and G those of the channel, full >= B, full >= G, and now = overlap full + (1 - overlap) (B + G):
- * so no step is below the bound of the search. The simulation gives the step time, the sums by kind
- * and the memory of a choice; with a timeline it also records the events. Costs come from the
- * space, so that the simulation and the search agree. */
+ * The rank has two clocks: `full`, as if all messages of the channel were hidden behind operators
+ * as far as possible, and `now`, on which the part `overlap` of that is. With B the rank's own
+ * seconds and G those of the channel, full >= B, full >= G, and now = overlap full + (1 - overlap)
+ * (B + G): so no step is below the bound of the search. The simulation gives the step time, the
+ * sums by kind and the memory of a choice; with a timeline it also records the events. Costs come
+ * from the space, so that the simulation and the search agree. */
 #include "plan/search/search.h"
 
 #include "plan/lower/buckets.h"

@@ -321,8 +321,8 @@ double trmi_space_cast(const trmi_space *s, int32_t value, const trmi_spread *re
     return bytes;
 }
 
-/* Adds the cost of a parameter's cast to its stores and slices. parts: how it is stored in parts, or
- * NULL; then each rank casts its part, and once more where the whole is gathered again. */
+/* Adds the cost of a parameter's cast to its stores and slices. parts: how it is stored in parts,
+ * or NULL; then each rank casts its part, and once more where the whole is gathered again. */
 static void add_cast(const trmi_space *s, int32_t value, const trmi_spread *read,
                      const trmi_spread *parts, trmi_store_cost stores[TRMI_STORES],
                      trmi_store_cost *slices) {

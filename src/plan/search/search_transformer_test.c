@@ -127,8 +127,8 @@ static double ring_waits(const net *n, double compute, double ahead, trmi_node_s
     return waits;
 }
 
-/* A ring of two passes two blocks in forward and four in backward. Two of the four, the gradients of
- * the last turn, wait for that turn; the others travel while the first turn attends. */
+/* A ring of two passes two blocks in forward and four in backward. Two of the four, the gradients
+ * of the last turn, wait for that turn; the others travel while the first turn attends. */
 static void rings_wait_for_what_attention_does_not_hide(void **state) {
     (void)state;
     for (int causal = 0; causal < 2; causal++) {

@@ -9,7 +9,8 @@
  *         neighbours' tables. On a chain this is a (min,+) product
  *                                                      C[i][k] = min_j  A[i][j] + u[j] + B[j][k]
  *      2  The remaining nodes are eliminated with tables over more neighbours, as long as these tables
- *         stay below a limit: non-serial dynamic programming (Bertele & Brioschi 1972), min-fill order.
+ *         stay below a limit: non-serial dynamic programming (Bertele & Brioschi 1972), min-fill
+ *         order.
  *      3  Beyond the limit: branch and bound. Lower bound: a dual of the linear relaxation by message
  *         passing (MPLP, Globerson & Jaakkola 2007). Upper bound: coordinate descent.
  *

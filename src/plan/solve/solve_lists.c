@@ -99,8 +99,8 @@ static bool is_before(const point *x, const point *y) {
     return x->memory < y->memory || (x->memory == y->memory && x->time <= y->time);
 }
 
-/* Merges the runs [0, a) and [a, b) of `from`, each of rising memory, into `to`, and leaves out points
- * that are not faster than all that need less. Returns how many remain. */
+/* Merges the runs [0, a) and [a, b) of `from`, each of rising memory, into `to`, and leaves out
+ * points that are not faster than all that need less. Returns how many remain. */
 static int64_t merge_runs(const point *from, int64_t a, int64_t b, point *to) {
     int64_t kept = 0;
     for (int64_t i = 0, k = a; i < a || k < b;) {

@@ -375,8 +375,8 @@ static bool is_owed(const trm_ps_client *client, const trmi_server_connection *p
 }
 
 /* Returns whether a server may wait for a sign of this worker, although it owes the worker nothing:
- * a synchronous server that is started again does not decide on the last step of its log before each
- * of its workers has sent something (server/server_last_step.c). */
+ * a synchronous server that is started again does not decide on the last step of its log before
+ * each of its workers has sent something (server/server_last_step.c). */
 static bool may_await_report(const trm_ps_client *client, const trmi_server_connection *peer) {
     return client->mode == TRM_PS_SYNC && !client->staging && !client->reader &&
            peer->address[0] != '\0';

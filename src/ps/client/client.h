@@ -249,8 +249,8 @@ struct trm_ps_client {
 int trmi_client_pushes_pending(const trmi_server_connection *peer);
 /* Receives one message from this server and handles it, or repairs the connection: pushes and pulls
  * are then sent again; an order must be repeated by its caller. Returns without a message, too,
- * while the error of a push has not been taken, or a pull is refused, because the caller may end its
- * wait then.
+ * while the error of a push has not been taken, or a pull is refused, because the caller may end
+ * its wait then.
  *   errors  TIMEOUT, PEER (at the deadline), CANCELLED (replaced), INVALID */
 trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *peer,
                                 double deadline, trm_error *err);
@@ -305,10 +305,10 @@ trm_status trmi_client_order(trm_ps_client *client, trmi_server_connection *peer
                              const trmi_ps_note *note, const trm_table_options *table,
                              const void *trailer, size_t trailer_bytes, trm_error *err);
 /* A control request in two steps, so that several servers can work at the same time: one request a
- * server. The answers of servers that are awaited later are kept, and their connections repaired, as
- * those of others are.
- *   errors  of the wait: PEER (the connection broke, the server may have carried the order out), those
- *           of trmi_client_progress, that of the server */
+ * server. The answers of servers that are awaited later are kept, and their connections repaired,
+ * as those of others are.
+ *   errors  of the wait: PEER (the connection broke, the server may have carried the order out),
+ *           those of trmi_client_progress, that of the server */
 trm_status trmi_client_order_send(trm_ps_client *client, trmi_server_connection *peer,
                                   trmi_ps_kind kind, const trmi_ps_note *note,
                                   const trm_table_options *table, const void *trailer,

@@ -40,8 +40,9 @@ trm_status trmi_batch_ask(trm_ps_batch *b, trmi_part *part, trmi_server_connecti
                              .flags = (c->reader || b->outside ? TRMI_PULL_OUTSIDE : 0) |
                                       (c->options.lost != NULL ? TRMI_PULL_TOGETHER : 0)};
     header.extra[0] = c->joined;
-    if (c->staging) { /* the step that contains the push of the batch before, and the last that was decided
-                       * when samples were lent: a worker that had none for a while has pushed nothing */
+    /* the step that contains the push of the batch before, and the last that was decided when
+     * samples were lent: a worker that had none for a while has pushed nothing */
+    if (c->staging) {
         header.clock = c->steps_last;
         header.extra[0] = b->index - c->joined;
     } else if (c->mode == TRM_PS_SYNC) {

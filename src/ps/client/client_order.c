@@ -8,8 +8,8 @@
  * Server 0 decides what must be one for all: numbers of tables, leases, steps. SNAPSHOT goes to all
  * servers before the first answer is awaited, so that they write at the same time.
  *
- * Invariant: a snapshot is of one moment. While servers hold, no push is applied that others lack; a
- * server that holds is released, also after an error or when this client dies, as its connection
+ * Invariant: a snapshot is of one moment. While servers hold, no push is applied that others lack;
+ * a server that holds is released, also after an error or when this client dies, as its connection
  * ends.
  */
 #include "ps/client/client.h"
@@ -180,8 +180,8 @@ static void note_rest_said(trmi_server_connection *peer) {
 }
 
 /* Says again that this worker rests: at once over a new connection, because a server that was
- * started again, or to which a push came again, would wait for this worker from then on; over an old
- * one each second, because such a push may come later. No answer is awaited: the worker needs
+ * started again, or to which a push came again, would wait for this worker from then on; over an
+ * old one each second, because such a push may come later. No answer is awaited: the worker needs
  * server 0 only, and a server that is away gets it when it is back. */
 static trm_status say_rest_again(trm_ps_client *client, trm_error *err) {
     const double deadline = trmi_client_deadline(client);
@@ -455,8 +455,9 @@ static trm_status snapshot_all(trm_ps_client *client, const vector *v,
 }
 
 /* Returns the error of a push of this worker that a server has refused, which stays for the next
- * call that trains: other servers may have the push, so that no snapshot is of one moment before the
- * worker's next life makes its batch again. A server answers a push before the HOLD after it. */
+ * call that trains: other servers may have the push, so that no snapshot is of one moment before
+ * the worker's next life makes its batch again. A server answers a push before the HOLD after
+ * it. */
 static trm_status find_refused_push(const trm_ps_client *client, trm_error *err) {
     if (client->push_err.status != TRM_OK && err != NULL) {
         *err = client->push_err;

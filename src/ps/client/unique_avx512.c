@@ -94,8 +94,8 @@ static uint32_t number_keys(const trmi_lookups *l, uint32_t first) {
     const __m512i step = _mm512_set1_epi32(TOGETHER);
     __m512i index = lane_numbers();
     uint32_t next = 0;
-    /* Pass 3: a lookup that refers to itself is the last of its key. It gets the next number, and its
-     * key goes to the list of distinct keys. */
+    /* Pass 3: a lookup that refers to itself is the last of its key. It gets the next number, and
+     * its key goes to the list of distinct keys. */
     for (int64_t i = 0; i < count; i += TOGETHER, index = _mm512_add_epi32(index, step)) {
         const __mmask16 m = valid_lanes(count - i);
         __m512i inverse = _mm512_maskz_loadu_epi32(m, l->inverse + i);

@@ -642,8 +642,8 @@ static void a_rest_is_not_repeated_each_time(void **state) {
     end_bounded_job(f, w, lease);
 }
 
-/* Server 1 is away: a worker without samples asks server 0 for some all the same, and tells server 1
- * when that is back. */
+/* Server 1 is away: a worker without samples asks server 0 for some all the same, and tells server
+ * 1 when that is back. */
 static void who_rests_does_not_wait_for_a_server_that_is_away(void **state) {
     const trm_ps_lease_options lo = {100, 90, 1, 60 * check_patience(), 0, 10};
     fixture f[2];

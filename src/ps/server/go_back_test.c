@@ -434,9 +434,9 @@ static void *compute_in_thread(void *context) {
     return NULL;
 }
 
-/* Each worker waits for the rows of another server when both servers die, and has those of the other
- * one. Each server, started again, waits for a report of both workers before it decides on its last
- * step, and so before it serves rows. */
+/* Each worker waits for the rows of another server when both servers die, and has those of the
+ * other one. Each server, started again, waits for a report of both workers before it decides on
+ * its last step, and so before it serves rows. */
 static void run_with_two_dead_servers(int fatal, float rows[KEYS * WIDTH]) {
     static job j;
     pthread_t threads[2];
@@ -485,7 +485,8 @@ static void await_answers(const worker *w, int server) {
 /* Both workers have pushed the last step, which server 1 loses with its process. Server 0, started
  * again, learns that worker 0 keeps it and that worker 1, in a new life, has pushed it again: it
  * applies the step and answers worker 1. Then worker 0 and server 1 die, and server 0 goes back by
- * the step. Worker 1, which has its answer, does not push it to server 0 a third time, and leaves. */
+ * the step. Worker 1, which has its answer, does not push it to server 0 a third time, and
+ * leaves. */
 static void lose_answered_push(job *j) {
     worker *keeps = &j->worker[0], *repeats = &j->worker[1];
     pthread_t other;

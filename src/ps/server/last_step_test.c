@@ -169,9 +169,9 @@ static void a_restarted_job_saves_before_its_first_step(void **state) {
     }
 }
 
-/* Two servers have an undecided step, and a life of the worker that they do not know goes on after it: it
- * began before they were started again. Its first message says so, and the beginning of this life,
- * which that message shows, too, does not take it back; that of the next one does. */
+/* Two servers have an undecided step, and a life of the worker that they do not know goes on after
+ * it: it began before they were started again. Its first message says so, and the beginning of this
+ * life, which that message shows, too, does not take it back; that of the next one does. */
 static void the_first_message_of_a_life_may_be_its_report(void **state) {
     static const trmi_ps_kind kinds[] = {TRMI_PS_PUSH, TRMI_PS_PULL};
     job j = {.servers = 2, .workers = 1, .wire = TRM_FLOAT32, .folder = in_folder("job")};

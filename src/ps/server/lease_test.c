@@ -237,8 +237,8 @@ static void samples_of_a_failed_push_are_lent_again(void **state) {
     trmi_lease_book_destroy(book);
 }
 
-/* Without memory nothing is recorded: a log with an event that the book does not have, and has again
- * later, could not be read. */
+/* Without memory nothing is recorded: a log with an event that the book does not have, and has
+ * again later, could not be read. */
 static void nothing_is_recorded_without_memory(void **state) {
     static history h;
     trmi_lease_book *book, *again;

@@ -352,8 +352,8 @@ trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t 
 /* Returns the push of a worker without which a snapshot has gone on; NULL: none. */
 trmi_push_id *trmi_front_find_given_up(const trm_ps_server *server, uint32_t worker);
 /* Makes room for what a server keeps of this worker and of each one that is connected: a push that
- * found no room would be refused here, while other servers may have it, and snapshots would wait for
- * it. Returns false if there is no memory. */
+ * found no room would be refused here, while other servers may have it, and snapshots would wait
+ * for it. Returns false if there is no memory. */
 bool trmi_front_reserve_room(trm_ps_server *server, uint32_t worker);
 /* BOUNDED: returns the clock of a worker that had no samples for a while: that of the slowest
  * active one, so that no worker waits for it to catch up. */
@@ -401,7 +401,7 @@ trmi_request *trmi_front_tick(trm_ps_server *server, double now);
  *   clock  SYNC: the step of the push; the other modes ignore it */
 bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *id, int64_t clock);
 
-/* --- pushes of ended lives (server_kept.c): with the front mutex held -------------------------- */
+/* --- pushes of ended lives (server_kept.c): with the front mutex held ------------------------- */
 /* Writes the waiting pushes that are marked `kept` to a file of their own, which replaces the one
  * before. Nothing without a log.
  *   errors  IO, NOSPACE, NOMEM */
@@ -494,12 +494,12 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *request);
 /* Front mutex held: releases the pushes that were held back for a snapshot, unless the snapshot
  * has begun. Returns as trmi_front_advance. */
 trmi_request *trmi_order_release(trm_ps_server *server);
-/* Front mutex held: notes a push that this server has refused before any shard had it. Its worker does
- * not send it again, so snapshots do not wait for it. */
+/* Front mutex held: notes a push that this server has refused before any shard had it. Its worker
+ * does not send it again, so snapshots do not wait for it. */
 void trmi_order_note_refused(trm_ps_server *server, const trmi_request *request);
-/* Front mutex held: returns whether a push that another server has applied is to come here. A server
- * that was started again may not know its worker, or only an earlier life of it. No push of a life
- * comes after one of a later life. */
+/* Front mutex held: returns whether a push that another server has applied is to come here. A
+ * server that was started again may not know its worker, or only an earlier life of it. No push of
+ * a life comes after one of a later life. */
 bool trmi_order_is_missing(const trm_ps_server *server, const trmi_push_id *push);
 /* Declares a table on all shards, or finds it. Front mutex held; it is released while the shards
  * finish what is queued before the table. *number: its number.

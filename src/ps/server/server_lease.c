@@ -108,8 +108,8 @@ void trmi_server_lease_close(trm_ps_server *server) {
 }
 
 /* BOUNDED: returns the clock from which a worker that has rested counts its batches: that of the
- * slowest active worker. If all rest, that of the worker with the most batches, which may get samples
- * in the same moment: it would wait for this one otherwise. */
+ * slowest active worker. If all rest, that of the worker with the most batches, which may get
+ * samples in the same moment: it would wait for this one otherwise. */
 static int64_t clock_after_rest(const trm_ps_server *server, const trmi_worker *w) {
     int64_t most = 0;
     bool any_active = false;

@@ -390,7 +390,8 @@ bool trmi_order_is_missing(const trm_ps_server *server, const trmi_push_id *id) 
     return !has_more && (last == NULL || is_later(id, last)) && id->sequence > 0;
 }
 
-/* Returns the first push that is missing here, NULL: none. Synchronous steps are counted instead. */
+/* Returns the first push that is missing here, NULL: none. Synchronous steps are counted
+ * instead. */
 static const trmi_push_id *find_missing(const trm_ps_server *server) {
     for (uint32_t i = 0; i < server->until_count && server->options.mode != TRM_PS_SYNC; i++) {
         if (trmi_order_is_missing(server, &server->until[i])) {

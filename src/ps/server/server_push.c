@@ -44,8 +44,8 @@ static void note_applied(const trmi_request *r) {
 
 /* BOUNDED, without a lease: returns whether the push before this one is not here. It was refused,
  * by this process or by the one before, and its worker sends it in no message again. The clock of
- * this push would count the missing batch, and the worker's next life would go on behind it. Without
- * logs a server that is started again lacks pushes that it had answered, and goes on. */
+ * this push would count the missing batch, and the worker's next life would go on behind it.
+ * Without logs a server that is started again lacks pushes that it had answered, and goes on. */
 static bool lacks_push_before(const trm_ps_server *server, const trmi_request *r) {
     const trmi_worker *w = trmi_front_find(server, r->header.worker);
     return server->options.mode == TRM_PS_BOUNDED && server->options.log_pushes == TRM_ON &&

@@ -2,7 +2,8 @@
 /* The life of a request: created by its link, run by every shard, answered by the last shard.
  *
  *       trmi_request_new -> [front] -> trmi_request_dispatch -> run on each shard -> trmi_request_finish -> answer, free
- *       pull: the answer is reserved in the client's ring first, and the shards write their rows into it
+ *       pull: the answer is reserved in the client's ring first, and the shards write their rows
+ *       into it
  *
  * No shard waits for a client. An answer (or a pull) for which the client's ring has no room is
  * put on its link's list `late`; the link's thread tries again until worker_timeout_seconds have

@@ -148,7 +148,7 @@ static void read_view(trm_ps_client *client, const int32_t table[2], view *v) {
     trm_ps_batch_destroy(batch);
 }
 
-/* ---- the reference: one map, plain loops, float32 as the kernels, sums in order of workers ---- */
+/* ---- the reference: one map, plain loops, float32 as the kernels, sums in order of workers --- */
 
 typedef struct reference {
     float users[KEYS][WIDTH], sums[KEYS][WIDTH], items[50];

@@ -241,8 +241,8 @@ trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushe
 /* Returns the step that is held; 0: none. */
 int64_t trmi_shard_held_step(const trmi_shard *shard);
 /* Copies its members to `ids` if there is room; returns how many there are. If a later life of a
- * member's worker has pushed the batch again after the step, the log says so (a fill), and `ids` has
- * that push. */
+ * member's worker has pushed the batch again after the step, the log says so (a fill), and `ids`
+ * has that push. */
 uint32_t trmi_shard_held_ids(const trmi_shard *shard, trmi_push_id *ids, uint32_t room);
 /* Applies the held step; *pushes (may be NULL) is increased.
  *   errors  CORRUPT, NOMEM */

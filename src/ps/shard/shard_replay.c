@@ -185,8 +185,8 @@ static trm_status use_held(trmi_shard *shard, bool is_void, int64_t *pushes, trm
     return status;
 }
 
-/* Returns whether a record is among the held ones. A log begins with copies of what was held when its
- * snapshot began (trmi_shard_log_held), and follows the log with the records themselves if that
+/* Returns whether a record is among the held ones. A log begins with copies of what was held when
+ * its snapshot began (trmi_shard_log_held), and follows the log with the records themselves if that
  * snapshot was given up. */
 static bool is_copy(const trmi_shard *shard, const trmi_record_head *head) {
     int64_t i = 0;

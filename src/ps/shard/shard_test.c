@@ -600,8 +600,8 @@ static void a_log_that_cannot_be_written_stops_the_shard(void **state) {
     trmi_shard_destroy(shard);
 }
 
-/* Without memory it is not known whether a log has pushes: a server that took it for one with pushes
- * would refuse to start with other shards. */
+/* Without memory it is not known whether a log has pushes: a server that took it for one with
+ * pushes would refuse to start with other shards. */
 static void a_log_of_tables_has_no_pushes(void **state) {
     trmi_shard *shard = make_shard(1 << 26, 2);
     trm_error err;

@@ -233,7 +233,8 @@ static void a_folder_shows_what_servers_have(void **state) {
     trm_row_info row;
     CHECK_OK(trm_ps_folder_row(f, 0, key, &row, NULL, NULL, &err), err);
     assert_int_equal(row.count, 4);
-    /* Other rows, of which the logs have pushes, are not shown: without the snapshot they are wrong. */
+    /* Other rows, of which the logs have pushes, are not shown: without the snapshot they are
+     * wrong. */
     sum[0] = sum[1] = 0;
     CHECK_OK(trm_ps_folder_each(f, 0, count_rows, sum, &err), err);
     assert_int_equal(sum[0], 1);

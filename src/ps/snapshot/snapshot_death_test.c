@@ -408,8 +408,8 @@ static void a_checkpoint_without_memory_is_none(void **state) {
     end_job(&j);
 }
 
-/* A client that has been slow sends the rest of its checkpoint while another one holds the pushes: it
- * neither begins that one's snapshot nor ends its hold. */
+/* A client that has been slow sends the rest of its checkpoint while another one holds the pushes:
+ * it neither begins that one's snapshot nor ends its hold. */
 static void a_late_order_changes_no_hold(void **state) {
     static job j, late;
     trm_error err;
@@ -429,8 +429,8 @@ static void a_late_order_changes_no_hold(void **state) {
     end_job(&j);
 }
 
-/* A client gives its snapshot up while the server gathers the pushes of it, over a new connection: the
- * server takes none, also when they come. */
+/* A client gives its snapshot up while the server gathers the pushes of it, over a new connection:
+ * the server takes none, also when they come. */
 static void a_snapshot_that_is_given_up_is_not_taken(void **state) {
     static job j;
     trm_error err;
@@ -476,8 +476,8 @@ static void push_and_be_refused(job *j, double deadline) {
     set_failure(j->server[1], (trm_error){0});
 }
 
-/* Server 1 has refused a push of the chief, server 0 has it: there is no checkpoint of one moment, and
- * no server waits for the push. The chief's next call that trains has the error. */
+/* Server 1 has refused a push of the chief, server 0 has it: there is no checkpoint of one moment,
+ * and no server waits for the push. The chief's next call that trains has the error. */
 static void a_refused_push_is_in_no_checkpoint(void **state) {
     static job j;
     trm_error err;
@@ -514,8 +514,8 @@ static void a_refused_push_of_another_worker_is_not_awaited(void **state) {
     end_job(&j);
 }
 
-/* A worker joins when the server has no room for another one: its first push, and that this is refused,
- * need no memory later. */
+/* A worker joins when the server has no room for another one: its first push, and that this is
+ * refused, need no memory later. */
 static void a_worker_that_has_joined_has_room(void **state) {
     static job j, other;
     begin_job(&j, "room", (trm_ps_server_options){.servers = 1, .shards = 1, .workers = 2}, NULL);
@@ -552,8 +552,8 @@ static void note_refused_without_memory(trm_ps_server *server, uint32_t worker) 
     trmi_alloc_fail_after(0);
 }
 
-/* The room of workers that have joined is not used for others, whose pushes have come to other servers
- * only, and readers need none. */
+/* The room of workers that have joined is not used for others, whose pushes have come to other
+ * servers only, and readers need none. */
 static void room_is_of_workers_that_have_joined(void **state) {
     static job j, other;
     trm_ps_client *reader;
@@ -589,8 +589,8 @@ static void room_is_of_workers_that_have_joined(void **state) {
     (void)state;
 }
 
-/* Server 1 has refused a push of a worker's next life, and never gets the last one of its earlier life:
- * a checkpoint ends. */
+/* Server 1 has refused a push of a worker's next life, and never gets the last one of its earlier
+ * life: a checkpoint ends. */
 static void a_refused_push_of_a_next_life_ends_the_wait_for_the_earlier(void **state) {
     static job j;
     trm_error err;

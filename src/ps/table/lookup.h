@@ -6,13 +6,13 @@
  *     key i        the caller's work, if it is the right record: its cache lines have arrived
  *
  * A lookup costs as many cache lines as a core requests from memory, and a core can have only so
- * many requests outstanding. Therefore all three stages are one loop over keys (lookup_loop.h), into
- * which the caller's work is inlined. Whether a key is at home is deliberately a branch: when it is
- * predicted, the rest of the loop does not depend on the line that confirms it. The few keys without
- * a record, and those that the seven bits of a guide confuse, are handled afterwards. Prefetches go
- * to the second-level cache where that can have more requests outstanding than the first level
- * (Intel), else to the first level. docs/internals/notes/row-tables.md has the measured limits, and
- * what was tried. */
+ * many requests outstanding. Therefore all three stages are one loop over keys (lookup_loop.h),
+ * into which the caller's work is inlined. Whether a key is at home is deliberately a branch: when
+ * it is predicted, the rest of the loop does not depend on the line that confirms it. The few keys
+ * without a record, and those that the seven bits of a guide confuse, are handled afterwards.
+ * Prefetches go to the second-level cache where that can have more requests outstanding than the
+ * first level (Intel), else to the first level. docs/internals/notes/row-tables.md has the measured
+ * limits, and what was tried. */
 #ifndef TRMI_PS_LOOKUP_H
 #define TRMI_PS_LOOKUP_H
 

@@ -450,7 +450,7 @@ void trmi_row_table_get_stats(const trmi_row_table *table, trm_table_stats *out)
     out->admission_level = table->admitter.level;
 }
 
-/* ---- removed rows ------------------------------------------------------------------------------- */
+/* ---- removed rows ---------------------------------------------------------------------------- */
 
 /* Contract in table.h. A lost list is returned as incomplete and starts anew. */
 bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t *count,

@@ -94,9 +94,9 @@ trm_status trmi_channel_pair(size_t ring_bytes, trmi_channel **a, trmi_channel *
 trm_status trmi_tcp_wrap(int fd, const char *peer, trmi_channel **out, trm_error *err);
 
 /* --- from tcp to shared memory -------------------------------------------------------------------
- * Both ends talk over tcp first. The client makes a sealed memory file of two rings and tells the server where it has it
- * open (comm/shm/shared_memory.h); if the server can map it (same host, same user), both go on
- * through it and keep the socket only to notice each other's death. */
+ * Both ends talk over tcp first. The client makes a sealed memory file of two rings and tells the
+ * server where it has it open (comm/shm/shared_memory.h); if the server can map it (same host, same
+ * user), both go on through it and keep the socket only to notice each other's death. */
 typedef struct trmi_ring_place {
     int64_t pid;
     int32_t fd; /* in that process */

@@ -6,8 +6,8 @@
  *   "sequence":..,"global_step":..,"epoch":..,"data_position":..,
  *   "seed":"0x...","world_size":..,"saved_unix_seconds":..,
  *   "config":{...}, "state":{...},
- *   "files":{"model.safetensors":{"bytes":..,"xxh3_128":"...","block_bytes":..,"crc32c":[..]}, ...},
- *   "checksum":"<xxh3_128 of all bytes before this line's comma>"}
+ *   "files":{"model.safetensors":{"bytes":..,"xxh3_128":"...","block_bytes":..,"crc32c":[..]},
+ *   ...}, "checksum":"<xxh3_128 of all bytes before this line's comma>"}
  *
  * The checksum is compared before anything is parsed, so damage is reported as damage. */
 #include "save/checkpoint/checkpoint_manifest.h"

@@ -399,8 +399,8 @@ static trm_status make_dir(const char *dir, const trmi_os *os, trm_error *err) {
     }
 }
 
-/* Makes the writer's directory and takes its lock. Another writer that could save nothing may remove
- * the directory that it has made in between: it is made again then. */
+/* Makes the writer's directory and takes its lock. Another writer that could save nothing may
+ * remove the directory that it has made in between: it is made again then. */
 static trm_status take_dir(trm_checkpoint_writer *writer, trm_error *err) {
     enum { TIMES = 10 };
     const trm_checkpoint_options *o = &writer->options;

@@ -5,10 +5,10 @@
  *      trmi_json_take(&json, '{') -> trmi_json_string(&json) -> trmi_json_take(&json, ':') ...
  *
  * For headers of safetensors alone; all other JSON is read by jansson. Such a header comes from
- * strangers and may have 100 MB. Jansson's tree of it takes 11 times as much memory as the text, and
- * 43 times where a stranger fills it with empty arrays (jansson 2.14: 4.3 GB), before the first check
- * of a tensor; it also loses the offsets of values, which messages about damaged files name. No other
- * reader has input of this size, so no other reader needs this. */
+ * strangers and may have 100 MB. Jansson's tree of it takes 11 times as much memory as the text,
+ * and 43 times where a stranger fills it with empty arrays (jansson 2.14: 4.3 GB), before the first
+ * check of a tensor; it also loses the offsets of values, which messages about damaged files name.
+ * No other reader has input of this size, so no other reader needs this. */
 #ifndef TRMI_SAVE_JSON_CURSOR_H
 #define TRMI_SAVE_JSON_CURSOR_H
 

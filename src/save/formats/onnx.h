@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* save/formats/onnx.h: ONNX models, built node by node and written, or read. IR version 8, opset
  * 17. This is the file format; trm_export_onnx (train/export/export.c) exports a model. A model is
- * either built by calls or read from a file; the representation is the same. Field numbers are those
- * of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
+ * either built by calls or read from a file; the representation is the same. Field numbers are
+ * those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
  *
  *     trmi_onnx_model *model;
  *     trmi_onnx_create("mlp", &model, &err);
@@ -10,7 +10,8 @@
  *                                                 .dims = {{.symbol = "N"}, {.size = 784}}});
  *     trmi_onnx_add_initializer(model, "w", &weights);
  *     trmi_onnx_attribute trans_b = trmi_onnx_int("transB", 1);
- *     trmi_onnx_add_node(model, &(trmi_onnx_node){.op = "Gemm", .inputs = (const char *[]){"x", "w"},
+ *     trmi_onnx_add_node(model, &(trmi_onnx_node){.op = "Gemm", .inputs = (const char *[]){"x",
+ *     "w"},
  *                       .input_count = 2, .outputs = (const char *[]){"y"}, .output_count = 1,
  *                       .attributes = &trans_b, .attribute_count = 1});
  *     trmi_onnx_add_output(model, &(trmi_onnx_value){.name = "y", ...});
@@ -165,8 +166,8 @@ trm_status trmi_onnx_write(const trmi_onnx_model *model, const char *path,
  * beside it only.
  *   errors   CORRUPT (with the offset), UNSUPPORTED, INVALID (data outside of its folder), IO,
  *            NOMEM
- *   owns     caller: trmi_onnx_destroy(*out). The data of an initialiser may be unaligned; its dtype
- *            is TRM_DTYPE_NONE for types that trm_dtype lacks */
+ *   owns     caller: trmi_onnx_destroy(*out). The data of an initialiser may be unaligned; its
+ *            dtype is TRM_DTYPE_NONE for types that trm_dtype lacks */
 trm_status trmi_onnx_open(const char *path, trmi_onnx_model **out, trm_error *err);
 
 /* Returns the attribute of a node by name; NULL if it has none. */

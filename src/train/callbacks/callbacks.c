@@ -170,10 +170,10 @@ static trm_status open_writer(checkpoints *c, const trm_progress *p, double pati
     return trmi_checkpoint_writer_open_on(c->os, c->directory, &options, &c->writer, err);
 }
 
-/* Refuses an elastic job that begins at step 0 a directory with checkpoints. Its ranks may be those of a
- * job that has ended, which a launcher has started again, and they would replace what that job has
- * saved. Where ranks change before the first step, the earlier rank 0 of this job may have saved
- * step 1: that step is allowed.
+/* Refuses an elastic job that begins at step 0 a directory with checkpoints. Its ranks may be those
+ * of a job that has ended, which a launcher has started again, and they would replace what that job
+ * has saved. Where ranks change before the first step, the earlier rank 0 of this job may have
+ * saved step 1: that step is allowed.
  *   errors  INVALID; those of trm_checkpoint_latest, but for END */
 static trm_status refuse_other_run(const checkpoints *c, const trm_progress *p, trm_error *err) {
     const int64_t own = trmi_run_is_again(p) ? 1 : 0;

@@ -2,8 +2,8 @@
 /* Checks and parses the texts of context options, by the form of their row (contracts in
  * context.h). Words and lists are compared in lower case.
  *
- * A value is stored only after it was checked, in the one spelling that its readers compare with. So
- * the functions that parse for readers (trmi_context_cuts, _size, _norm) cannot fail there. */
+ * A value is stored only after it was checked, in the one spelling that its readers compare with.
+ * So the functions that parse for readers (trmi_context_cuts, _size, _norm) cannot fail there. */
 #include "train/context/context.h"
 
 #include "base/error.h"

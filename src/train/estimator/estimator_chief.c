@@ -4,7 +4,8 @@
  *
  *        chief    begins with the lease; renews it before each checkpoint and before the end of the job
  *        worker   requests the lease from time to time; server 0 grants it when the chief has been silent for too long
- *                 after its last step: signs off and waits for the end of the job, during which the chief may still die
+ *                 after its last step: signs off and waits for the end of the job, during which the
+ *                 chief may still die
  *
  * The lease is kept by server 0. The role is not shared in two cases: without a model_dir
  * nothing is saved that another worker could continue from, and hybrid workers cannot continue

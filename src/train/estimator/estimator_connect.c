@@ -2,9 +2,9 @@
 /* Connects a trainer or an evaluator to the servers of its job. A client polls while it waits: is
  * the job over, has a stop been requested, has another worker died that this one computes with.
  *
- * Every wait has a deadline, and ends earlier with one of these causes. job.json in the job's folder
- * says whether the job is over; it may still be that of an earlier run, so it must say so for some
- * seconds. */
+ * Every wait has a deadline, and ends earlier with one of these causes. job.json in the job's
+ * folder says whether the job is over; it may still be that of an earlier run, so it must say so
+ * for some seconds. */
 #include "train/estimator/estimator.h"
 
 #include "base/error.h"

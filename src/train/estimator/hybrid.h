@@ -4,7 +4,8 @@
  * of strict determinism.
  *
  *        a worker dies    the all-reduce of the other workers fails: each keeps its dense parameters
- *                         (trmi_dense_keep) and begins a new life, in which it waits for all workers
+ *                         (trmi_dense_keep) and begins a new life, in which it waits for all
+ *                         workers
  *        it comes back    all workers join again; the worker whose dense parameters are of the servers' step
  *                         broadcasts them
  *        all have died    rank 0 loads the newest checkpoint, whose dense parameters may be older than the tables */

@@ -47,8 +47,8 @@ static double sum_from(const float *logits, int64_t count, uint32_t limit, const
 }
 
 /* Returns the largest limit, from `least` on, above which the tokens have at least this weight;
- * `least` if all of them have less. Each pass finds the next digit of the limit, from the weights of
- * the tokens by that digit: three passes, of which the later ones weigh few tokens. */
+ * `least` if all of them have less. Each pass finds the next digit of the limit, from the weights
+ * of the tokens by that digit: three passes, of which the later ones weigh few tokens. */
 static uint32_t find_limit(const float *logits, int64_t count, uint32_t least, const weights *w,
                            double weight) {
     enum { KEY_BITS = 32, DIGIT_BITS = 11 };

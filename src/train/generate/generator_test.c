@@ -334,8 +334,8 @@ static float find_smallest(const float *logits, const trm_sampling *o) {
     return sorted[count - 1];
 }
 
-/* Compares the tokens that are drawn from many logits, of both signs and with equal ones among them,
- * with those that sorting leaves: no other is drawn, and the last of few is. */
+/* Compares the tokens that are drawn from many logits, of both signs and with equal ones among
+ * them, with those that sorting leaves: no other is drawn, and the last of few is. */
 static void choices_are_of_the_most_probable_tokens(void **state) {
     static float logits[MANY];
     static const trm_sampling cases[] = {{.temperature = 1, .top_k = 3},

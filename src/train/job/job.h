@@ -6,7 +6,8 @@
  *          |                                                              ^
  *          v                                                              |
  *    resume: the same keys of this run --> "data", "network", "precision", "backend", "optimizer": must be equal
- *                                          other keys may differ; one line of the log lists the changes
+ *                                          other keys may differ; one line of the log lists the
+ *                                          changes
  *
  * tests/resume_options_test.sh goes through all options of `trireme train`: an option that changes
  * results has a key here, or changes "data" or "network". */

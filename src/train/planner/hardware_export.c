@@ -148,8 +148,8 @@ static trm_status check_megatron(const trm_hardware_plan *p, const trmi_parallel
 
 /* What the products of one family of MindFormers' models are called: the primitive and the first
  * parameter of an operator, which MindSpore joins to the name of its strategy
- * (mindspore/ccsrc/frontend/parallel/step_parallel_utils.cc). A weight lies as [outputs, inputs] or,
- * `turned`, as [inputs, outputs]. */
+ * (mindspore/ccsrc/frontend/parallel/step_parallel_utils.cc). A weight lies as [outputs, inputs]
+ * or, `turned`, as [inputs, outputs]. */
 typedef struct mindspore_names {
     const char *table, *head, *block; /* embedding, output layer; of a block, with %lld */
     const char *norms[2], *columns[5], *rows[2]; /* of a block; columns: their outputs are cut */

@@ -15,8 +15,8 @@
 
 #include <math.h>
 
-/* Appends for each stage how many blocks it recomputes, whole and in their norms and activations, and
- * the seconds of its forward and backward of a micro-batch. */
+/* Appends for each stage how many blocks it recomputes, whole and in their norms and activations,
+ * and the seconds of its forward and backward of a micro-batch. */
 static void put_stages(trmi_text *t, const trmi_plan_problem *problem, const trmi_parallelism *p) {
     trmi_block_price price[2];
     trmi_block_price_of(problem, p, &price[0], &price[1]);

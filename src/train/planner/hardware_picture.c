@@ -66,8 +66,8 @@ char *trm_hardware_plan_svg(const trm_hardware_plan *p) {
     return t.data;
 }
 
-/* Contract in hardware_plan.h. Limits fall by equal factors down to the plan of least memory; limits
- * with the same fastest plan make one point. */
+/* Contract in hardware_plan.h. Limits fall by equal factors down to the plan of least memory;
+ * limits with the same fastest plan make one point. */
 int trmi_hardware_curve(const trm_hardware_plan *p, trmi_priced_plan points[TRMI_CURVE_POINTS]) {
     enum { LIMITS = TRMI_CURVE_POINTS - 1 };
     const double most = p->found.best.cost.bytes, least = p->found.least.cost.bytes;

@@ -68,7 +68,8 @@ const char *trmi_pipe_words(const trmi_mesh *mesh, const trmi_pipe_shape *shape,
 
 /* Returns the i-th assumption of the lower bound; NULL: there are no more. */
 const char *trmi_report_assumption(const trmi_report *report, int32_t i);
-/* Returns why the lower bound is below the step of the plan; "": it is not, or there is no bound. */
+/* Returns why the lower bound is below the step of the plan; "": it is not, or there is no
+ * bound. */
 const char *trmi_report_gap_reason(const trmi_report *report);
 /* Writes a set of mesh axes with their sizes to `text`, "a(2)+b(4)", and returns it. */
 const char *trmi_report_axes(const trmi_mesh *mesh, uint32_t axes, char text[48]);

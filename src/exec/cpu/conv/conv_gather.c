@@ -26,8 +26,8 @@
 #include <string.h>
 
 /* Sizes of the two forms: rows of a task at most and panels at a time (tall); rows up to which the
- * form is wide; channels from which a 1x1 convolution to fewer channels is priced as slower; and how
- * many times smaller than others the last tasks of a cut are. */
+ * form is wide; channels from which a 1x1 convolution to fewer channels is priced as slower; and
+ * how many times smaller than others the last tasks of a cut are. */
 enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256, MANY_CHANNELS = 512, SMALLER = 4 };
 /* up to so many threads each gathers its own A: that costs less than sharing cache lines of one
  * A */

@@ -311,8 +311,9 @@ static bool winograd_can(const trmi_conv_problem *p) {
     return p->direction != TRMI_CONV_WEIGHTS && trmi_winograd_can(p);
 }
 
-/* Return the seconds by the cost model (winograd.h): the rate of the products in FLOP/s of one core,
- * and the operations of the transforms. Only their relation to those of other algorithms matters. */
+/* Return the seconds by the cost model (winograd.h): the rate of the products in FLOP/s of one
+ * core, and the operations of the transforms. Only their relation to those of other algorithms
+ * matters. */
 static double winograd_guess(const trmi_conv_problem *p, int threads) {
     return trmi_winograd_seconds(p, 4, sizeof(float), 170e9, 7, threads);
 }

@@ -3,8 +3,8 @@
  * every problem, so there is always an algorithm.
  *
  * The guess of its time is compared only with those of the other algorithms, and orders them before
- * any is timed. Images stay in our layouts: oneDNN gets their strides. Weights are converted in each
- * run where oneDNN prefers another layout (dnnl_compat_conv.c). */
+ * any is timed. Images stay in our layouts: oneDNN gets their strides. Weights are converted in
+ * each run where oneDNN prefers another layout (dnnl_compat_conv.c). */
 #include "exec/cpu/conv/conv.h"
 
 #include "exec/cpu/tuning/rates.h"

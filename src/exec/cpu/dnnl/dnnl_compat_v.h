@@ -2,8 +2,8 @@
 /* exec/cpu/dnnl/dnnl_compat_v.h: the difference between oneDNN's C API v2 and v3, and nothing else.
  * Memory descriptors are structs in v2, objects in v3; operation descriptors are gone in v3.
  *
- * Only the files dnnl_compat*.c include it; all other code sees dnnl_compat.h, which is the same for
- * both. Each function exists twice with one meaning; trmi_md_free is called in both. */
+ * Only the files dnnl_compat*.c include it; all other code sees dnnl_compat.h, which is the same
+ * for both. Each function exists twice with one meaning; trmi_md_free is called in both. */
 #ifndef TRMI_EXEC_CPU_DNNL_COMPAT_V_H
 #define TRMI_EXEC_CPU_DNNL_COMPAT_V_H
 

@@ -2,10 +2,10 @@
 /* Matrix products of layers (dense.h), in three forms:
  *
  *   rows      threads share the columns of C, and the rows where there are few columns. A thread packs a group of B's
- *             panels [k][nr], which takes half of the second-level cache, and takes all its rows of A through them, tile by
- *             tile: the rows of a tile are copied first, because rows as they lie have conflicts in the first-level cache,
- *             where a block of k of a tile and of a panel fit. The sums of the last block are finished in registers: bias,
- *             ReLU, mask
+ *             panels [k][nr], which takes half of the second-level cache, and takes all its rows of
+ *             A through them, tile by tile: the rows of a tile are copied first, because rows as
+ *             they lie have conflicts in the first-level cache, where a block of k of a tile and of
+ *             a panel fit. The sums of the last block are finished in registers: bias, ReLU, mask
  *   few       nothing is packed: a few rows of B at a time, which stay in the first-level cache for all rows of A; threads share
  *             the columns
  *   weights   k is the batch: split into a few parts with sums of their own, added in order at the end; a part
@@ -179,7 +179,8 @@ static void copy_rows(const trmi_dense_plan *d, const void *from, int64_t rows, 
 }
 
 /* Computes the rows [begin, end) of a group. `own`: place for the rows of A of a tile. `ahead`: of
- * the group after this one. The tiles prefetch the next tile's rows of A, then a part of `ahead`. */
+ * the group after this one. The tiles prefetch the next tile's rows of A, then a part of
+ * `ahead`. */
 static void run_group(const trmi_dense_plan *d, const void *a, const float *bias, const float *mask,
                       float *c, const group *g, int64_t begin, int64_t end, const float *packed,
                       float *own, trmi_prefetch ahead) {
@@ -469,8 +470,8 @@ static void run_weights(const trmi_dense_plan *d, const void *a, const void *b, 
 
 /* ---- both ------------------------------------------------------------------------------------ */
 
-/* Contract in dense.h. The form depends on shapes, types and threads only, so the planner's call and
- * that of bind agree. */
+/* Contract in dense.h. The form depends on shapes, types and threads only, so the planner's call
+ * and that of bind agree. */
 int64_t trmi_dense_prepare(const trmi_dense_problem *problem, int threads, trmi_dense_plan *d) {
     *d = (trmi_dense_plan){.problem = *problem,
                            .isa = problem->pairs ? trmi_dense_pairs() : trmi_dense(),

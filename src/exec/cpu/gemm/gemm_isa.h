@@ -29,8 +29,9 @@ enum {
 typedef enum trmi_tile_store {
     TRMI_TILE_SET,
     TRMI_TILE_ADD,
-    TRMI_TILE_STREAM /* past the caches, for outputs that do not fit there: c and row_offset in
-                      * multiples of nr floats from a 64-byte boundary; end with trmi_gemm's fence */
+    /* past the caches, for outputs that do not fit there: c and row_offset in multiples of nr
+     * floats from a 64-byte boundary; end with trmi_gemm's fence */
+    TRMI_TILE_STREAM
 } trmi_tile_store;
 
 /* c[row_offset[i] + j] (+)= sum over k, for i < rows, j < columns <= nr. 1 <= rows <= mr. With

@@ -89,7 +89,8 @@ static void pack_panel(float *to, const void *from, trm_dtype type, int64_t ld, 
     }
 }
 
-/* Rounds k numbers of a row to pairs, two vectors at a time; of an odd k the last pair has a zero. */
+/* Rounds k numbers of a row to pairs, two vectors at a time; of an odd k the last pair has a
+ * zero. */
 TRMI_INLINE void round_row(float *to, const void *from, const trm_dtype type, int64_t k) {
     int64_t i = 0, bytes = type == TRM_BFLOAT16 ? 2 : 4;
     for (; type == TRM_FLOAT32 && i + 2 * VL <= k; i += 2 * VL) {

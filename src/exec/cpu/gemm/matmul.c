@@ -387,8 +387,8 @@ bool trmi_onednn_matmul_supports(trmi_onednn *state, const trm_graph *graph, con
     return layout == TRMI_PLAIN;
 }
 
-/* Pairs of bfloat16 are rounded as the weights are packed, once each if they are read once. Few rows
- * read weights as they lie: those in bfloat16 are half of the bytes. */
+/* Pairs of bfloat16 are rounded as the weights are packed, once each if they are read once. Few
+ * rows read weights as they lie: those in bfloat16 are half of the bytes. */
 bool trmi_onednn_matmul_rounds(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                int input) {
     bool linear = op->kind == TRMI_OP_LINEAR;

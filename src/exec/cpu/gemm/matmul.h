@@ -13,7 +13,8 @@ bool trmi_onednn_matmul_supports(trmi_onednn *state, const trm_graph *graph, con
                                  trmi_layout layout);
 int64_t trmi_onednn_matmul_scratch(trmi_onednn *state, const trm_program *program,
                                    const trmi_step *step);
-/* Returns whether the kernel of a product rounds its matrix `input` as it packs it (trmi_target). */
+/* Returns whether the kernel of a product rounds its matrix `input` as it packs it
+ * (trmi_target). */
 bool trmi_onednn_matmul_rounds(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                int input);
 /* Sets *problem to the weight gradient of a 1x1 convolution (image A, result B) that equals the

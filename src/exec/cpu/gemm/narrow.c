@@ -58,8 +58,8 @@ static void run_outputs(const trmi_narrow *p, const float *x, const char *w, flo
     }
 }
 
-/* Sums rows [begin, end) of w, [end - begin, n], times numbers of x. Several rows of x take few rows
- * of w at a time, which stay in the caches. */
+/* Sums rows [begin, end) of w, [end - begin, n], times numbers of x. Several rows of x take few
+ * rows of w at a time, which stay in the caches. */
 static void run_part(const trmi_narrow *p, const float *x, const char *w, float *sums,
                      int64_t begin, int64_t end) {
     int64_t row_bytes = p->n * (p->half_w ? 2 : 4);

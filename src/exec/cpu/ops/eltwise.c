@@ -64,7 +64,7 @@ static int binary_kind(trmi_op_kind kind, const trmi_attrs *attrs) {
     }
 }
 
-/* ---- what the plan needs to know (ops.h) ----------------------------------------------------------- */
+/* ---- what the plan needs to know (ops.h) ----------------------------------------------------- */
 
 /* Contract in ops.h. Inputs that an operator may lack are 0 and count as fast. */
 bool trmi_memory_fast_dtypes(const trm_graph *graph, const trmi_op *op) {

@@ -162,7 +162,8 @@ static void softmax_grad_row(const void *dy, const void *y, void *dx, int64_t cl
     }
 }
 
-/* Contract in memory_kernels.h (xent_grad). `off`: the target of classes that are not the label (smoothing). */
+/* Contract in memory_kernels.h (xent_grad). `off`: the target of classes that are not the label
+ * (smoothing). */
 static void xent_grad_row(const void *z, void *dz, int64_t classes, bool half, float lse,
                           float scale, float off) {
     vf shift = vf_set(lse), target = vf_set(off), factor = vf_set(scale);

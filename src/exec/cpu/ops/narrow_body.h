@@ -49,8 +49,8 @@ TRMI_INLINE void dot_line(const float *x, const void *w, int64_t at, int half, v
     }
 }
 
-/* Returns the inner product of x and the row from element `at` of w on. Four sums hide the latency of
- * multiply-adds. */
+/* Returns the inner product of x and the row from element `at` of w on. Four sums hide the latency
+ * of multiply-adds. */
 TRMI_INLINE float dot_row(const float *x, const void *w, int64_t at, int64_t k, int half) {
     vf sum[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
     int64_t i = 0;
@@ -116,7 +116,8 @@ TRMI_INLINE void add_some(float *y, const float *x, const void *w, int64_t first
     }
 }
 
-/* Adds the rows of the first and of the second half side by side, then the last of an odd number. */
+/* Adds the rows of the first and of the second half side by side, then the last of an odd
+ * number. */
 TRMI_INLINE void add_rows_loop(float *y, const float *x, const void *w, int64_t rows, int64_t width,
                                int half) {
     for (int64_t r = 0; r < rows / 2; r++) {
