@@ -491,6 +491,7 @@ static void report_epoch(trmi_run *r, int64_t newest, const change_times *times)
     r->membership.spare_ranks =
         r->membership.ranks - trmi_elastic_count_active(r->model, r->membership.ranks);
     r->p.membership = &r->membership;
+    r->p.global_step = (uint64_t)newest; /* a spare rank or a newcomer has not made it */
     trmi_log(TRM_LOG_INFO, "train",
              "epoch %lld of the job: rank %d of %d%s, lost [%s], left [%s], joined [%s]; goes on "
              "after step %llu "

@@ -41,8 +41,9 @@ typedef struct outcome {
     trm_membership membership; /* the last one */
     /* of on_step_end and on_epoch_end; 1: it has been called, 2: on rank 0 of that time */
     volatile int32_t step_hooks[STEPS_MAX + 1], epoch_hooks[STEPS_MAX / EPOCH_STEPS + 1];
-    volatile int32_t wrong; /* calls that saw another rate or number of samples */
-    char message[256];      /* of its error; "": none */
+    volatile int32_t wrong;  /* calls that saw another rate or number of samples */
+    volatile int32_t misled; /* changes of the ranks that told another step than the model's */
+    char message[256];       /* of its error; "": none */
 } outcome;
 
 /* When a rank dies. */
@@ -147,6 +148,7 @@ typedef struct hook_task {
     trm_elastic *job;
     moment dies;
     outcome *own;
+    trm_model *model;
 } hook_task;
 
 /* Waits until the hooks of the step have been called on the other ranks, and those of the epoch
@@ -191,6 +193,14 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
     return TRM_OK;
 }
 
+/* The step after which the ranks go on is the same on all of them, on spare ones and newcomers, too. */
+static trm_status note_membership(void *context, const trm_progress *p, trm_error *err) {
+    const hook_task *task = context;
+    (void)err;
+    task->own->misled += p->global_step != trm_exec_step(trm_model_exec(task->model));
+    return TRM_OK;
+}
+
 static trm_status note_epoch(void *context, const trm_progress *p, trm_error *err) {
     const hook_task *task = context;
     if (p->epoch > STEPS_MAX / EPOCH_STEPS) {
@@ -206,7 +216,7 @@ static trm_status note_epoch(void *context, const trm_progress *p, trm_error *er
 /* Trains the model, and writes down its weights. */
 static trm_status finish_training(const plan *p, trm_elastic *job, moment dies, trm_model *model,
                                   trm_dataset *data, outcome *out, trm_error *err) {
-    hook_task task = {.plan = p, .job = job, .dies = dies, .own = out};
+    hook_task task = {.plan = p, .job = job, .dies = dies, .own = out, .model = model};
     trm_train_options options = {.data = data, .until_step = p->steps, .sink = p->sink};
     if (p->saves) { /* trm_model_train takes it */
         options.callbacks[0] = trm_model_checkpoint(
@@ -214,8 +224,10 @@ static trm_status finish_training(const plan *p, trm_elastic *job, moment dies, 
     }
     options.callbacks[p->saves ? 1 : 0] =
         (trm_callback){.on_gradients = die_in_training, .context = &dies};
-    options.callbacks[p->saves ? 2 : 1] =
-        (trm_callback){.on_step_end = note_step, .on_epoch_end = note_epoch, .context = &task};
+    options.callbacks[p->saves ? 2 : 1] = (trm_callback){.on_step_end = note_step,
+                                                         .on_epoch_end = note_epoch,
+                                                         .on_membership = note_membership,
+                                                         .context = &task};
     trm_status status = trm_model_train(model, &options, err);
     if (status == TRM_OK) {
         trm_exec *exec = trm_model_exec(model);
@@ -310,6 +322,7 @@ static void expect_weights_without_a_rank(plan p, const float *weights) {
         for (int32_t r = 0; r < RANKS; r++) {
             if (r != p.dies) {
                 assert_int_equal(seen[r].done, 1);
+                assert_int_equal(seen[r].misled, 0);
                 assert_int_equal(seen[r].membership.ranks, RANKS - 1);
                 assert_memory_equal(seen[r].weights, weights, sizeof seen[r].weights);
             }
@@ -372,6 +385,7 @@ static void the_next_rank_0_reports_the_step(void **state) {
         assert_true(has_reported(&p, 0, 1));
         for (int32_t r = 1; r < RANKS; r++) {
             assert_int_equal(seen[r].wrong, 0);
+            assert_int_equal(seen[r].misled, 0);
             assert_memory_equal(seen[r].weights, undisturbed, sizeof undisturbed);
         }
     }
