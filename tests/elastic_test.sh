@@ -78,6 +78,11 @@ start_and_signal KILL 1 --steps 100000 -n 2 --elastic 2:2 --launch-dir few
 code=$?
 [ $code = 137 ] || fail "too few: exit code $code, 137 expected: $(cat err.txt)"
 grep -q "1 rank is left, the job needs 2" err.txt || fail "too few: no reason: $(cat err.txt)"
+# The console is that of rank 0, so the launcher says it, too.
+start_and_signal KILL 0 --steps 100000 -n 2 --elastic 2:2 --launch-dir few
+code=$?
+[ $code = 137 ] || fail "too few without rank 0: exit code $code, 137 expected: $(cat err.txt)"
+grep -q "1 rank is left, the job needs 2" err.txt || fail "too few without rank 0: no reason: $(cat err.txt)"
 
 # Rank 0 dies: the next rank keeps the record of the run until its end.
 start_and_signal KILL 0 --steps 600 -n 2 --elastic 1:2 --output run

@@ -50,8 +50,9 @@ typedef struct job_state {
     bool timed_out;           /* the job's timeout has passed */
     int32_t first_failed;     /* index of the task that caused the failure; -1: none */
     double first_failed_time; /* of its end */
-    double drain_time;        /* when only servers were left; 0: not yet */
-    bool drained;             /* SIGTERM was sent to the remaining servers */
+    int32_t few_left;  /* ranks beside it, if it died and an elastic job needs more; else -1 */
+    double drain_time; /* when only servers were left; 0: not yet */
+    bool drained;      /* SIGTERM was sent to the remaining servers */
 } job_state;
 
 /* Shows the command of a task (--dry-run). */
@@ -171,19 +172,30 @@ static void describe_end(const trmi_task_process *task, char text[64]) {
     }
 }
 
-/* Returns whether an elastic job goes on, with or without starting the dead rank again: enough
- * ranks run, or have ended well. A failure of a rank's own, which is neither a death nor that of a
- * peer, is one of the job. */
-static bool goes_on_without(const trmi_launch *launch, const job_state *job,
-                            const trmi_task_process *dead) {
+/* Returns how many ranks run, or have ended well, beside the dead one. */
+static int32_t count_left(const trmi_launch *launch, const trmi_task_process *dead) {
     int32_t left = 0;
     for (int32_t t = 0; t < launch->count; t++) {
         const trmi_task_process *task = &launch->tasks[t];
         left += task->trains && task != dead &&
                 (task->running || (task->pid > 0 && rate_failure(task) == 0));
     }
+    return left;
+}
+
+/* Returns whether an elastic job would go on without the rank if enough others are left. A failure
+ * of a rank's own, which is neither a death nor that of a peer, is one of the job. */
+static bool may_lack(const trmi_launch *launch, const job_state *job,
+                     const trmi_task_process *dead) {
     return launch->options->elastic_least > 0 && !job->ending && job->first_failed < 0 &&
-           dead->trains && rate_failure(dead) != 2 && left >= launch->options->elastic_least;
+           dead->trains && rate_failure(dead) != 2;
+}
+
+/* Returns whether an elastic job goes on, with or without starting the dead rank again. */
+static bool goes_on_without(const trmi_launch *launch, const job_state *job,
+                            const trmi_task_process *dead) {
+    return may_lack(launch, job, dead) &&
+           count_left(launch, dead) >= launch->options->elastic_least;
 }
 
 /* Acts on the end of a task: restarts it, or notes the failure of the job. An end that follows a
@@ -233,6 +245,8 @@ static void handle_task_end(trmi_launch *launch, job_state *job, int32_t index) 
         return;
     }
     if (job->first_failed < 0) {
+        const bool died = rate_failure(task) == 3 && may_lack(launch, job, task);
+        job->few_left = died ? count_left(launch, task) : -1;
         job->first_failed = index;
         job->first_failed_time = task->ended_time;
     } else if (!job->ending &&
@@ -549,6 +563,11 @@ static void fill_result(trmi_launch *launch, job_state *job) {
                             : after_signal        ? result->failed_code
                                                   : 2;
         trmi_launch_print_failure(launch->options, "%s %s", task->name, text);
+        if (job->few_left >= 0) { /* the console may be that of a rank that has died */
+            trmi_launch_print_failure(
+                launch->options, "%d rank%s left, the job needs %d (--elastic)", job->few_left,
+                job->few_left == 1 ? " is" : "s are", launch->options->elastic_least);
+        }
         if (!task->console || launch->options->write == NULL) {
             print_log_tail(launch, task);
         }
@@ -621,7 +640,8 @@ trm_status trm_launch(const trm_launch_options *options, trm_launch_result *resu
                           .out_log = -1,
                           .console_fd = {-1, -1}};
     *result = (trm_launch_result){.failed_rank = -1};
-    job_state job = {.result = result, .start_time = trmi_os_now(), .first_failed = -1};
+    job_state job = {
+        .result = result, .start_time = trmi_os_now(), .first_failed = -1, .few_left = -1};
     sigset_t before;
     /* Plan the job, which has no effect yet. */
     trm_status status = trmi_launch_plan(&launch, err);
