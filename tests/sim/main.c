@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme-sim: runs the jobs of seeds in the simulator (sim.h).
- *
- *   trireme-sim --seed N [--trace]                  one seed
- *   trireme-sim --seeds FIRST:COUNT [--seconds S]   many, one process each; prints those that fail
- *   --jobs N                                        so many of them at a time (0: one for each core)
- *   trireme-sim --list FILE                         the seeds that begin the lines of a file
- *   --without K                                     leaves a kind of faults out (job.h)
- *   --memory                                        allocations fail in jobs of servers, too
- *   --only servers|elastic|checkpoints              passes over seeds of other jobs */
+/* trireme-sim: runs the jobs of seeds in the simulator (sim.h). print_usage lists its
+ * options. */
 #include "job.h"
 
 #include "base/cpu.h"
 #include "base/hash/digest.h"
 #include "base/log.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <malloc.h>
 #include <poll.h>
 #include <stdio.h>
@@ -195,11 +190,8 @@ static total begin_total(int jobs) {
     return (total){.began = real_now(CLOCK_MONOTONIC), .jobs = jobs};
 }
 
-static int run_range(const char *range, double seconds, int failures_most, int jobs) {
+static int run_range(uint64_t first, uint64_t count, double seconds, int failures_most, int jobs) {
     total t = begin_total(jobs);
-    char *colon;
-    uint64_t first = strtoull(range, &colon, 10),
-             count = *colon == ':' ? strtoull(colon + 1, NULL, 10) : 1;
     for (uint64_t n = 0; n < count && t.failed < failures_most &&
                          (seconds == 0 || real_now(CLOCK_MONOTONIC) - t.began < seconds);
          n++) {
@@ -235,42 +227,121 @@ static int run_one(uint64_t seed, bool trace) {
     return o.failure[0] != '\0';
 }
 
+/* ---- the command line -------------------------------------------------------------------------- */
+
+/* What the command line asks for. */
+typedef struct request {
+    uint64_t first, count; /* seeds */
+    const char *list;      /* NULL: no file of seeds */
+    bool one, trace;       /* one: the seed `first`, with the hash of its trace */
+    double seconds;        /* 0: no limit */
+    uint64_t failures_most, jobs;
+} request;
+
+static void print_usage(FILE *to) {
+    fputs("usage: trireme-sim --seed N [--trace]       one seed\n"
+          "       trireme-sim --seeds FIRST[:COUNT]    many; a line for each that fails, which "
+          "replays it\n"
+          "       trireme-sim --list FILE              the seeds that begin the lines of a file\n"
+          "options: --jobs N        so many seeds at a time (1; 0: one for each core)\n"
+          "         --seconds S     of --seeds: begins no more seeds after so long\n"
+          "         --failures N    of --seeds: ends after N seeds that fail (10)\n"
+          "         --without K     leaves a kind of faults out (docs/internals/simulation.md), "
+          "also repeated\n"
+          "         --memory        allocations fail in jobs of servers, too\n"
+          "         --only servers|elastic|checkpoints   passes over seeds of other jobs\n",
+          to);
+}
+
+/* Reads a whole number up to `most` that ends with `end`. Returns what follows; ends the program
+ * if there is none. */
+static const char *read_number(const char *option, const char *text, char end, uint64_t most,
+                               uint64_t *out) {
+    char *rest;
+    errno = 0;
+    *out = strtoull(text, &rest, 10);
+    if (text[0] < '0' || text[0] > '9' || errno != 0 || *out > most ||
+        (*rest != '\0' && *rest != end)) {
+        fprintf(stderr, "trireme-sim: %s: %s: a whole number up to %llu is expected\n", option,
+                text, (unsigned long long)most);
+        exit(2);
+    }
+    return rest;
+}
+
+/* Reads an option with its value. Returns whether there is such an option. */
+static bool read_option(request *r, const char *option, const char *value) {
+    static const char *const jobs[] = {"servers", "elastic", "checkpoints"};
+    uint64_t kind;
+    if (strcmp(option, "--seed") == 0) {
+        read_number(option, value, '\0', UINT64_MAX, &r->first);
+        r->one = true;
+    } else if (strcmp(option, "--seeds") == 0) {
+        const char *rest = read_number(option, value, ':', UINT64_MAX, &r->first);
+        r->count = 1;
+        if (*rest == ':') {
+            read_number(option, rest + 1, '\0', UINT64_MAX, &r->count);
+        }
+    } else if (strcmp(option, "--list") == 0) {
+        r->list = value;
+    } else if (strcmp(option, "--seconds") == 0) {
+        char *rest;
+        r->seconds = strtod(value, &rest);
+        if (*rest != '\0' || !(r->seconds >= 0)) {
+            fprintf(stderr, "trireme-sim: --seconds: %s: a number of seconds is expected\n", value);
+            exit(2);
+        }
+    } else if (strcmp(option, "--failures") == 0) {
+        read_number(option, value, '\0', INT_MAX, &r->failures_most);
+    } else if (strcmp(option, "--jobs") == 0) {
+        read_number(option, value, '\0', JOBS_MOST, &r->jobs);
+    } else if (strcmp(option, "--without") == 0) {
+        read_number(option, value, '\0', FAULT_KINDS - 1, &kind);
+        job.without |= 1u << kind;
+    } else if (strcmp(option, "--only") == 0) {
+        for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+            job.only = strcmp(value, jobs[i]) == 0 ? value[0] : job.only;
+        }
+        if (job.only == 0) {
+            fprintf(stderr,
+                    "trireme-sim: --only: %s: servers, elastic or checkpoints is expected\n",
+                    value);
+            exit(2);
+        }
+    } else {
+        return false;
+    }
+    return true;
+}
+
 int main(int argc, char **argv) {
-    const char *range = NULL, *list = NULL;
-    uint64_t seed = 1;
-    bool trace = false;
-    double seconds = 0;
-    int failures_most = 10, jobs = 1;
+    request r = {.failures_most = 10, .jobs = 1};
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--help") == 0) {
+            print_usage(stdout);
+            return 0;
+        }
         if (strcmp(argv[i], "--trace") == 0) {
-            trace = true;
-            continue;
-        }
-        if (strcmp(argv[i], "--memory") == 0) {
+            r.trace = true;
+        } else if (strcmp(argv[i], "--memory") == 0) {
             job.memory = true;
-            continue;
-        }
-        if (value == NULL) {
-            fprintf(stderr,
-                    "usage: trireme-sim --seed N [--trace] | --seeds FIRST:COUNT [--seconds "
-                    "S] [--failures N] | --list FILE; --jobs N, --without K, --memory, --only "
-                    "servers|elastic|checkpoints\n");
+        } else if (value != NULL && read_option(&r, argv[i], value)) {
+            i++;
+        } else {
+            fprintf(stderr, "trireme-sim: %s: unknown, or without its value\n", argv[i]);
+            print_usage(stderr);
             return 2;
         }
-        seed = strcmp(argv[i], "--seed") == 0 ? strtoull(value, NULL, 10) : seed;
-        range = strcmp(argv[i], "--seeds") == 0 ? value : range;
-        list = strcmp(argv[i], "--list") == 0 ? value : list;
-        seconds = strcmp(argv[i], "--seconds") == 0 ? atof(value) : seconds;
-        failures_most = strcmp(argv[i], "--failures") == 0 ? atoi(value) : failures_most;
-        jobs = strcmp(argv[i], "--jobs") == 0 ? atoi(value) : jobs;
-        job.only = strcmp(argv[i], "--only") == 0 ? value[0] : job.only;
-        job.without |= strcmp(argv[i], "--without") == 0 ? 1u << atoi(value) : 0;
-        i++;
     }
-    jobs = jobs > 0 ? jobs : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (!r.one && r.count == 0 && r.list == NULL) {
+        fputs("trireme-sim: no seeds are given\n", stderr);
+        print_usage(stderr);
+        return 2;
+    }
+    int jobs = r.jobs > 0 ? (int)r.jobs : (int)sysconf(_SC_NPROCESSORS_ONLN);
     jobs = jobs < JOBS_MOST ? jobs : JOBS_MOST;
-    return list != NULL    ? run_list(list, jobs)
-           : range != NULL ? run_range(range, seconds, failures_most, jobs)
-                           : run_one(seed, trace);
+    return r.list != NULL ? run_list(r.list, jobs)
+           : r.one        ? run_one(r.first, r.trace)
+                          : run_range(r.first, r.count, r.seconds, (int)r.failures_most, jobs);
 }
