@@ -44,7 +44,7 @@ LANGUAGE = [case for case in CASES if case.startswith("gpt2")]
 
 # stages, micro-batches, schedule
 SHAPES = [(2, 1, "1f1b"), (2, 4, "1f1b"), (2, 8, "gpipe"), (2, 4, "interleaved"), (4, 4, "1f1b"), (4, 8, "1f1b"), (4, 8, "gpipe"), (8, 8, "1f1b")]
-TURNS = 3
+TURNS = 5  # with fewer than 4 the middle half of a plan's runs would be all of them
 
 
 def are_apart(one, other):
@@ -53,7 +53,8 @@ def are_apart(one, other):
 
 
 def find_order(plans):
-    """Returns Kendall's tau of the pairs that the runs separate, their part of all pairs, and the tau of all pairs."""
+    """Returns Kendall's tau of the pairs that the runs separate, their part of all pairs, and the tau of all pairs. None: there are no
+    such pairs."""
     signs, apart = [], []
     for i, one in enumerate(plans):
         for other in plans[:i]:
@@ -61,7 +62,11 @@ def find_order(plans):
             signs.append((both > 0) - (both < 0))
             if are_apart(one, other):
                 apart.append(signs[-1])
-    return (statistics.mean(apart or [1]), len(apart) / max(1, len(signs)), statistics.mean(signs or [1]))
+    return (statistics.mean(apart) if apart else None, len(apart) / max(1, len(signs)), statistics.mean(signs) if signs else None)
+
+
+def format_tau(tau):
+    return "-" if tau is None else f"{tau:.3f}"
 
 
 def mean_error(plans):
@@ -145,7 +150,7 @@ def main():
     parser.add_argument("--verbose", action="store_true", help="each plan with stages")
     parser.add_argument("--case", action="append", help="instead of the built-in list")
     some = parser.add_mutually_exclusive_group()
-    some.add_argument("--quick", action="store_true", help="six of the cases, at least 60 plans: some 8 minutes")
+    some.add_argument("--quick", action="store_true", help="six of the cases, at least 60 plans")
     some.add_argument("--language", action="store_true", help="the language models on 2, 4 and 8 ranks, at least 60 plans")
     options = parser.parse_args()
     plans, regrets, memory, begin = [], [], 0, time.monotonic()
@@ -160,12 +165,12 @@ def main():
             off = max([v["memory_error"]] + [p["memory_error"] for p in stages])
             memory = max(memory, off)
             order, apart, of_all = find_order(ran)
-            print(f"{case:50} {len(ran):5} {100 * mean_error(ran):9.1f}% {order:6.3f} {100 * apart:5.0f}% {of_all:6.3f} "
+            print(f"{case:50} {len(ran):5} {100 * mean_error(ran):9.1f}% {format_tau(order):>6} {100 * apart:5.0f}% {format_tau(of_all):>6} "
                   f"{100 * v['regret']:6.1f}% {100 * v['regret_resolution']:6.1f}% {100 * off:6.1f}%", flush=True)
     worst = max(abs(p["predicted_seconds"] / p["measured_seconds"] - 1) for p in plans)
     order, apart, of_all = find_order(plans)
-    print(f"{len(plans)} plans: mean error {100 * mean_error(plans):.1f} % (worst {100 * worst:.0f} %), Kendall's tau {order:.3f} of the "
-          f"{100 * apart:.0f} % of pairs that the runs separate, {of_all:.3f} of all; regret "
+    print(f"{len(plans)} plans: mean error {100 * mean_error(plans):.1f} % (worst {100 * worst:.0f} %), Kendall's tau {format_tau(order)} of the "
+          f"{100 * apart:.0f} % of pairs that the runs separate, {format_tau(of_all)} of all; regret "
           f"{100 * sum(regrets) / len(regrets):.1f} % on average, {100 * max(regrets):.1f} % at most; memory at most {100 * memory:.1f} % off; "
           f"{(time.monotonic() - begin) / 60:.1f} minutes")
 
