@@ -31,17 +31,18 @@ static double message_seconds(void *context, int32_t stages, int32_t from, int32
     return trmi_links_seconds(pipe->links, TRMI_MOVE_EXCHANGE, 1, bytes);
 }
 
-/* Returns the seconds in which the stages agree before their updates: on the loss and flags, and on
- * the norm of all gradients where it is limited. Ranks in the same place of their stages add up a
- * few numbers. */
-static double meeting_seconds(void *context, int32_t stages) {
+/* Sets the seconds in which the stages agree: before their updates on the loss and flags, then on the
+ * norm of all gradients; after their updates on whether one was refused. Each time ranks in the same
+ * place of their stages add up a few numbers (exec/distributed/stages.c). */
+static void set_meetings(void *context, int32_t stages, trmi_pipeline_play *play) {
     trm_planner *p = context;
     trmi_planner_pipe *pipe = &p->pipe;
-    int32_t inner = p->ranks / stages, sums = p->model.exec.optimizer.clip_norm > 0 ? 2 : 1;
+    int32_t inner = p->ranks / stages;
     pipe->pairs = (trmi_mesh){.axes = inner > 1 ? 2 : 1, .size = {stages, inner}};
-    return stages > 1
-               ? sums * trmi_links_seconds(pipe->links, TRMI_MOVE_ALL_REDUCE, 1, sizeof(double))
-               : 0;
+    double sum =
+        stages > 1 ? trmi_links_seconds(pipe->links, TRMI_MOVE_ALL_REDUCE, 1, sizeof(double)) : 0;
+    play->meeting = 2 * sum;
+    play->closing = sum;
 }
 
 /* ---- search ---------------------------------------------------------------------------------- */
@@ -79,7 +80,7 @@ static trm_status settle_options(trm_planner *p, trmi_pipe_options *o, trm_error
         .keeps = !p->model.exec.recompute && p->model.exec.memory_bytes == 0,
         .begins = from->stage_begins,
         .costs = {.message = message_seconds,
-                  .meeting = meeting_seconds,
+                  .meet = set_meetings,
                   .context = p,
                   .overhead = p->links.overhead,
                   .crowding = trmi_planner_crowding(p),
