@@ -69,7 +69,8 @@ def dtype_number(value, what='dtype'):
 def is_boolean(array):
     """Whether the elements are booleans, which the library sees as bytes."""
     kind = array.dtype if hasattr(array, 'dtype') else np.asarray(array).dtype
-    return getattr(kind, 'char', '') == '?' or str(kind) == 'torch.bool'
+    char = getattr(kind, 'char', None)  # of NumPy, whose str() is slow
+    return char == '?' if char else str(kind) == 'torch.bool'
 
 
 def plain(array):
