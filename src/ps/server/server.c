@@ -610,7 +610,7 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
     server->chief.heard = trmi_os_now();
     TRMI_TRY_GOTO(status, trmi_server_away_open(server, trmi_front_restore_away, err), failed);
     TRMI_TRY_GOTO(status, trmi_server_lease_open(server, err), failed);
-    trmi_step_settle(server);
+    TRMI_TRY_GOTO(status, trmi_step_settle(server, err), failed);
     TRMI_TRY_GOTO(status, trmi_server_flush_names(server, err), failed);
     /* from here on clients may connect */
     if (checked.listen != NULL) {

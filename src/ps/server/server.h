@@ -249,6 +249,7 @@ struct trm_ps_server {
     bool declares; /* the shards create a table, of which a link's thread waits for the end */
     trmi_lag lag;
     trm_error failed; /* status TRM_OK, or the error with which all requests are refused */
+    bool book_ends;   /* a step could not mark its samples: the book changes no more */
     trmi_worker *workers;
     int64_t worker_count, worker_capacity;
     bool counted;      /* options.workers was given: workers 0 .. workers - 1 are the job's */
@@ -483,8 +484,9 @@ trmi_request *trmi_step_close(trm_ps_server *server);
  * trmi_server_restore, before the logs of away workers and leases are read.
  *   errors  IO, CORRUPT, NOMEM */
 trm_status trmi_step_open(trm_ps_server *server, trm_error *err);
-/* Marks the samples of these steps as used, after the leases are read. */
-void trmi_step_settle(trm_ps_server *server);
+/* Marks the samples of these steps as used, after the leases are read.
+ *   errors  IO, NOSPACE */
+trm_status trmi_step_settle(trm_ps_server *server, trm_error *err);
 
 /* --- orders (server_order.c) ------------------------------------------------------------------ */
 /* Adds the statistics of another shard or server. */

@@ -27,9 +27,13 @@ static void log_path(const trm_ps_server *server, char path[300]) {
     snprintf(path, 300, "%s/leases.log", server->folder);
 }
 
-/* Appends an event to the log; called by the book before the event takes effect. */
+/* Appends an event to the log; called by the book before the event takes effect.
+ *   errors  IO, NOSPACE; the error of the server after a step that could not mark its samples */
 static trm_status record_event(void *context, const trmi_lease_event *event, trm_error *err) {
     trm_ps_server *server = context;
+    if (server->book_ends) {
+        return TRMI_FAIL(err, (trm_status)server->failed.status, "%s", server->failed.message);
+    }
     trmi_lease_event e = *event;
     trmi_record_seal(&e, sizeof e, sizeof e.check);
     return trmi_records_append(server->lease_fd, &e, sizeof e, server->options.log_sync,

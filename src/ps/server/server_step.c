@@ -305,18 +305,35 @@ static void gather_members(trm_ps_server *server, trmi_request **members, trmi_s
     }
 }
 
-/* Marks the samples of a step's members as used. */
-static void mark_samples_used(trm_ps_server *server, trmi_sync_step *s) {
+/* Marks the samples of a step's members as used. The steps keep their leases after an error, so that
+ * a restart marks them. CANCELLED and INVALID count as marked: read from a log, a lease may have ended
+ * long ago.
+ *   errors  those of the log of leases */
+static trm_status mark_samples_used(trm_ps_server *server, trmi_sync_step *s, trm_error *err) {
     for (uint32_t m = 0; s->leases != NULL && m < s->count; m++) {
         if (s->leases[2 * m] != 0) {
-            /* cannot fail: checked under the same mutex. Read from a log, the lease may have
-             * ended long ago. */
-            (void)!trmi_lease_progress(server->leases, s->leases[2 * m], s->ids[m].worker,
-                                       s->leases[2 * m + 1], trmi_os_now(), NULL);
+            trm_status status =
+                trmi_lease_progress(server->leases, s->leases[2 * m], s->ids[m].worker,
+                                    s->leases[2 * m + 1], trmi_os_now(), err);
+            if (status != TRM_OK && status != TRM_CANCELLED && status != TRM_INVALID) {
+                return status;
+            }
         }
     }
     trmi_free(s->leases);
     s->leases = NULL;
+    return TRM_OK;
+}
+
+/* Marks the samples of a step that is decided. If the log of leases takes no event, the server has
+ * failed and its book changes no more: a lease that it took back would be lent again, although its
+ * samples are in the step. A restart reads the step and marks them. */
+static void use_samples_of_step(trm_ps_server *server, trmi_sync_step *s) {
+    trm_error err;
+    if (mark_samples_used(server, s, &err) != TRM_OK) {
+        server->failed = err;
+        server->book_ends = true;
+    }
 }
 
 /* Makes room for one more step before its event is logged, so that taking effect cannot fail. */
@@ -351,7 +368,7 @@ static bool decide_step(trm_ps_server *server, uint32_t have) {
     }
     /* leases, members, clocks, then the shards */
     server->steps[server->step_count++] = s;
-    mark_samples_used(server, &server->steps[server->step_count - 1]);
+    use_samples_of_step(server, &server->steps[server->step_count - 1]);
     group->members = members;
     group->member_count = s.count;
     for (uint32_t m = 0; m < s.count; m++) {
@@ -650,10 +667,11 @@ trm_status trmi_step_open(trm_ps_server *server, trm_error *err) {
                : TRM_OK;
 }
 
-void trmi_step_settle(trm_ps_server *server) {
+trm_status trmi_step_settle(trm_ps_server *server, trm_error *err) {
     for (int64_t i = 0; i < server->step_count; i++) {
-        mark_samples_used(server, &server->steps[i]);
+        TRMI_TRY(mark_samples_used(server, &server->steps[i], err));
     }
+    return TRM_OK;
 }
 
 /* Contract in server.h. Returns the pushes that wait for a step, to be answered. */

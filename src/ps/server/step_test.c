@@ -10,6 +10,7 @@
 #include "ps/client/client.h"
 #include "ps/server/server.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -291,6 +292,53 @@ static void the_last_step_gets_everywhere(void **state) {
     restart_server(&c, 0);
     restart_server(&c, 1);
     join_worker(&c, &w, 0, false);
+    assert_int_equal(borrow_lease(&w, &err), TRM_END);
+    leave_job(&w);
+    check_rows(&c, SAMPLES);
+    check_steps(&c, 2);
+    end_job(&c);
+}
+
+/* Replaces the file that a server writes the log of leases to, and returns the one before. */
+static int exchange_lease_log(trm_ps_server *server, int fd) {
+    pthread_mutex_lock(&server->mutex);
+    const int before = server->lease_fd;
+    server->lease_fd = fd;
+    pthread_mutex_unlock(&server->mutex);
+    return before;
+}
+
+/* Server 0 decides a step while the log of leases has no room, and then has room again: the lease of
+ * the step, whose samples are not marked as used, is not taken back, and a restart marks them. */
+static void samples_of_a_step_are_lent_once(void **state) {
+    cluster c;
+    worker w;
+    trm_error err;
+    (void)state;
+    begin_job(&c, TRM_PS_SYNC, 1);
+    join_worker(&c, &w, 0, false);
+    CHECK_OK(borrow_lease(&w, &err), err);
+    const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    assert_true(full >= 0);
+    const int file = exchange_lease_log(c.server[0], full);
+    CHECK_OK(use_lease(&w, SAMPLES / 2, &err), err);
+    while (step_of(c.server[0]) < 1) {
+        usleep(1000);
+    }
+    close(exchange_lease_log(c.server[0], file));
+    pthread_mutex_lock(&c.server[0]->mutex);
+    CHECK_FAILS(trmi_lease_drop_worker(c.server[0]->leases, 0, &err), TRM_NOSPACE, err,
+                "leases.log");
+    pthread_mutex_unlock(&c.server[0]->mutex);
+    kill_worker(&w);
+    restart_server(&c, 0);
+    join_worker(&c, &w, 0, false);
+    CHECK_OK(borrow_lease(&w, &err), err);
+    assert_int_equal(w.lease.begin, SAMPLES / 2);
+    CHECK_OK(use_lease(&w, SAMPLES / 2, &err), err);
+    while (step_of(c.server[0]) < 2) {
+        usleep(1000);
+    }
     assert_int_equal(borrow_lease(&w, &err), TRM_END);
     leave_job(&w);
     check_rows(&c, SAMPLES);
@@ -586,6 +634,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_push_that_not_all_keep_is_in_no_step),
         cmocka_unit_test(the_step_is_heard_of_before_its_rows_are_waited_for),
         cmocka_unit_test(the_last_step_gets_everywhere),
+        cmocka_unit_test(samples_of_a_step_are_lent_once),
         cmocka_unit_test(a_checkpoint_brings_the_steps),
         cmocka_unit_test(who_has_no_samples_is_not_waited_for),
         cmocka_unit_test(backup_workers_push_late),
