@@ -46,7 +46,7 @@ static struct {
     bool lied;         /* a disk has confirmed what it had not written */
     bool has_last;     /* the last step was saved */
     int writer;        /* process that writes a checkpoint now; 0: none */
-    int64_t saved;     /* newest step that was saved */
+    int64_t saved;     /* newest step of which a checkpoint was written */
     int64_t evaluated; /* newest step that was evaluated */
     bool evaluator_over, ranks_over;
     trm_estimator *estimator; /* of the evaluator that runs */
@@ -132,7 +132,8 @@ void sim_saves_disk_lies(void) { watch.lied = true; }
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
 /* Where ranks die only, on one host, a checkpoint that a rank has not written is made up for by
- * the next rank with its next step. (In the background it is lost with the process.) */
+ * the next rank with its next step. (In the background it is lost with the process.) A checkpoint
+ * that is written counts, also where its writer dies before it has said so. */
 static void check_distance(int64_t step) {
     const bool undisturbed = job.ranks_of_host >= job.workers && job.leavers == 0 &&
                              !job.comes[FAULT_DISK] && !job.comes[FAULT_POWER];
@@ -147,7 +148,6 @@ static void check_distance(int64_t step) {
 static void note_saved(void *context, const char *path, int64_t step) {
     (void)context, (void)path;
     int64_t newest = -1;
-    check_distance(step);
     sim_trace(sim.current->process, "saved step %lld", (long long)step);
     watch.has_last = watch.has_last || step == job.batches;
     if (sim_random(DRAW_SAVES, 2) == 0) {
@@ -183,6 +183,9 @@ trm_status __wrap_trmi_checkpoint_job_write(trmi_checkpoint_job *save, const cha
     }
     trm_status status = __real_trmi_checkpoint_job_write(save, dir, os, err);
     watch.writer = watch.writer == pid ? 0 : watch.writer;
+    if (status == TRM_OK) {
+        check_distance(save->info.global_step);
+    }
     return status;
 }
 
