@@ -193,7 +193,8 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
     return TRM_OK;
 }
 
-/* The step after which the ranks go on is the same on all of them, on spare ones and newcomers, too. */
+/* The step after which the ranks go on is the same on all of them, on spare ones and newcomers,
+ * too. */
 static trm_status note_membership(void *context, const trm_progress *p, trm_error *err) {
     const hook_task *task = context;
     (void)err;

@@ -227,7 +227,7 @@ static int run_one(uint64_t seed, bool trace) {
     return o.failure[0] != '\0';
 }
 
-/* ---- the command line -------------------------------------------------------------------------- */
+/* ---- the command line ------------------------------------------------------------------------ */
 
 /* What the command line asks for. */
 typedef struct request {
