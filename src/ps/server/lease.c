@@ -182,8 +182,8 @@ trm_status trmi_lease_replay(trmi_lease_book *book, const trmi_lease_event *even
     return apply_event(book, event, err);
 }
 
-/* Records an event, then applies it. PROGRESS needs no room: it does not fail without memory, because
- * the step that uses the samples is decided already. */
+/* Records an event, then applies it. PROGRESS needs no room: it does not fail without memory,
+ * because the step that uses the samples is decided already. */
 static trm_status record_and_apply(trmi_lease_book *book, const trmi_lease_event *event,
                                    trm_error *err) {
     TRMI_TRY(event->kind == TRMI_LEASE_PROGRESS ? TRM_OK : reserve_room(book, err));

@@ -305,9 +305,9 @@ static void gather_members(trm_ps_server *server, trmi_request **members, trmi_s
     }
 }
 
-/* Marks the samples of a step's members as used. The steps keep their leases after an error, so that
- * a restart marks them. CANCELLED and INVALID count as marked: read from a log, a lease may have ended
- * long ago.
+/* Marks the samples of a step's members as used. The steps keep their leases after an error, so
+ * that a restart marks them. CANCELLED and INVALID count as marked: read from a log, a lease may
+ * have ended long ago.
  *   errors  those of the log of leases */
 static trm_status mark_samples_used(trm_ps_server *server, trmi_sync_step *s, trm_error *err) {
     for (uint32_t m = 0; s->leases != NULL && m < s->count; m++) {

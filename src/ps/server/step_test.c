@@ -308,8 +308,9 @@ static int exchange_lease_log(trm_ps_server *server, int fd) {
     return before;
 }
 
-/* Server 0 decides a step while the log of leases has no room, and then has room again: the lease of
- * the step, whose samples are not marked as used, is not taken back, and a restart marks them. */
+/* Server 0 decides a step while the log of leases has no room, and then has room again: the lease
+ * of the step, whose samples are not marked as used, is not taken back, and a restart marks
+ * them. */
 static void samples_of_a_step_are_lent_once(void **state) {
     cluster c;
     worker w;
