@@ -31,9 +31,9 @@ static double message_seconds(void *context, int32_t stages, int32_t from, int32
     return trmi_links_seconds(pipe->links, TRMI_MOVE_EXCHANGE, 1, bytes);
 }
 
-/* Sets the seconds in which the stages agree: before their updates on the loss and flags, then on the
- * norm of all gradients; after their updates on whether one was refused. Each time ranks in the same
- * place of their stages add up a few numbers (exec/distributed/stages.c). */
+/* Sets the seconds in which the stages agree: before their updates on the loss and flags, then on
+ * the norm of all gradients; after their updates on whether one was refused. Each time ranks in the
+ * same place of their stages add up a few numbers (exec/distributed/stages.c). */
 static void set_meetings(void *context, int32_t stages, trmi_pipeline_play *play) {
     trm_planner *p = context;
     trmi_planner_pipe *pipe = &p->pipe;
