@@ -356,7 +356,6 @@ static trm_status play_all(play *w, trm_error *err) {
             w->out->done[r] = s->clock;
         }
     }
-    w->out->seconds += w->out->meets ? w->out->closing : 0;
     for (int32_t e = 0; e < w->edges_count; e++) {
         *(w->out->waiting != NULL ? &w->out->waiting[e] : &unwanted) = w->state[e].waiting;
         *(w->out->kept != NULL ? &w->out->kept[e] : &unwanted) = w->state[e].kept;

@@ -91,10 +91,9 @@ typedef struct trmi_pipeline_play {
     const double *forward, *backward;
     const double *after; /* seconds of work after a rank's last action, [stages]; NULL: none */
     /* the ranks meet, `meeting` seconds, between the last action of all of them and the work after
-     * it, and again, `closing` seconds, when all of them have done that work: an optimiser that
-     * adds up loss, flags and norm of all ranks, and afterwards whether an update was refused */
+     * it: an optimiser that needs the norm of all gradients, or flags of all ranks */
     bool meets;
-    double meeting, closing;
+    double meeting;
     double crowding;    /* threads of all ranks / their cores; at most 1: each has its own */
     int32_t *in_flight; /* out: [virtual stages] micro-batches between forward and backward */
     /* out: [edges] copies that the sender keeps: messages that the receiver has not asked for yet;

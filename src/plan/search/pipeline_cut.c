@@ -269,8 +269,11 @@ static int32_t list_edges(cutting *c, const trmi_pipe_cut *cut, double *backward
 static double play_least(cutting *c, const trmi_pipe_cut *cut) {
     int32_t stages = c->shape->stages, count = stages * c->shape->chunks;
     double after[TRMI_STAGES_MAX] = {0}, *backward = c->played + count;
-    trmi_pipeline_play play = {.forward = c->played, .backward = backward, .after = after};
-    trmi_pipe_meet(c->costs, stages, &play);
+    trmi_pipeline_play play = {.forward = c->played,
+                               .backward = backward,
+                               .after = after,
+                               .meets = c->costs->meeting != NULL,
+                               .meeting = trmi_pipe_meeting(c->costs, stages)};
     find_seconds(c, cut, c->played, backward, after);
     if (c->status == TRM_OK) {
         int32_t edges = list_edges(c, cut, backward, after);

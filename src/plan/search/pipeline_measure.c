@@ -4,7 +4,7 @@
  *      nodes of a run --trmi_space_measure--> forward, backward, gradients, update, memory
  *      edges that leave the run             > messages, forward and back, of each micro-batch
  *      parameter of several stages          > its gradient to the first of them, its values back
- *      all of these --trmi_pipeline_run-->    ends of all actions, meetings, updates: the step
+ *      all of these --trmi_pipeline_run-->    ends of all actions, a meeting, updates: the step
  *
  * The program redistributes a value where it is made, and sends it in the form in which it is
  * read. */
@@ -32,11 +32,8 @@ typedef struct pricing {
 static trm_status no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to price a pipeline"); }
 
 /* Contract in pipeline_search.h. */
-void trmi_pipe_meet(const trmi_pipe_costs *costs, int32_t stages, trmi_pipeline_play *play) {
-    play->meets = costs->meet != NULL;
-    if (play->meets) {
-        costs->meet(costs->context, stages, play);
-    }
+double trmi_pipe_meeting(const trmi_pipe_costs *costs, int32_t stages) {
+    return costs->meeting != NULL ? costs->meeting(costs->context, stages) : 0;
 }
 
 /* Contract in pipeline_search.h. A cut is possible where one value, and not more, crosses it. */
@@ -286,6 +283,8 @@ static trm_status play_schedule(pricing *p) {
     trmi_pipeline_play found = {.forward = seconds,
                                 .backward = seconds + p->runs,
                                 .after = after,
+                                .meets = p->costs->meeting != NULL,
+                                .meeting = trmi_pipe_meeting(p->costs, shape->stages),
                                 .crowding = p->costs->crowding,
                                 .in_flight = counts,
                                 .kept = counts + p->runs,
@@ -293,7 +292,6 @@ static trm_status play_schedule(pricing *p) {
                                 .starts = plan->starts,
                                 .ends = plan->ends,
                                 .done = done};
-    trmi_pipe_meet(p->costs, shape->stages, &found);
     TRMI_TRY(trmi_pipeline_run(&plan->pipeline, p->edges, p->edges_count, &found, p->err));
     /* A step ends when the last rank has made its update. */
     double last = 0;

@@ -16,8 +16,7 @@
  * the space (trmi_space_part), and equal runs are searched once. No plan of the shape is faster, so
  * a shape whose bound is above the best plan is not searched further.
  *
- * Where the ranks meet before and after their updates, a step takes longer than that; only the play
- * knows it.
+ * Where the ranks meet before their updates, a step takes longer than that; only the play knows it.
  *
  * Ranks that share cores compute faster while others wait. A step then takes at least those seconds
  * divided by `crowding`, and at least the mean of all ranks' work. */
@@ -39,9 +38,8 @@ typedef struct trmi_pipe_costs {
     /* seconds of a message of `bytes` from each rank of one stage to a rank of another; must not
      * decrease with bytes */
     double (*message)(void *context, int32_t stages, int32_t from, int32_t to, double bytes);
-    /* sets the seconds in which the ranks of all stages meet before their updates and after them:
-     * meeting and closing of *play; NULL: they do not meet */
-    void (*meet)(void *context, int32_t stages, trmi_pipeline_play *play);
+    /* seconds in which the ranks of all stages meet before their updates; NULL: they do not */
+    double (*meeting)(void *context, int32_t stages);
     void *context;
     double overhead;     /* seconds of a step that no other item contains */
     double crowding;     /* threads of all ranks / their cores, as in trmi_pipeline_play */
@@ -89,8 +87,8 @@ typedef struct trmi_pipe_plan {
 trm_status trmi_pipe_measure(const trmi_pipe_costs *costs, trmi_pipe_plan *plan, trmi_arena *arena,
                              trm_error *err);
 
-/* Sets whether the ranks meet before and after their updates, and in which seconds. */
-void trmi_pipe_meet(const trmi_pipe_costs *costs, int32_t stages, trmi_pipeline_play *play);
+/* Returns the seconds in which the ranks meet before their updates; 0 where they do not. */
+double trmi_pipe_meeting(const trmi_pipe_costs *costs, int32_t stages);
 /* Lists the nodes before which a stage can begin without more than one value that crosses. out
  * [nodes]; returns their number. */
 int32_t trmi_pipe_cuts(const trmi_space *space, int32_t *out);

@@ -31,18 +31,17 @@ static double message_seconds(void *context, int32_t stages, int32_t from, int32
     return trmi_links_seconds(pipe->links, TRMI_MOVE_EXCHANGE, 1, bytes);
 }
 
-/* Sets the seconds in which the stages agree: before their updates on the loss and flags, then on
- * the norm of all gradients; after their updates on whether one was refused. Each time ranks in the
- * same place of their stages add up a few numbers (exec/distributed/stages.c). */
-static void set_meetings(void *context, int32_t stages, trmi_pipeline_play *play) {
+/* Returns the seconds in which the stages agree before their updates: on the loss and flags, and on
+ * the norm of all gradients where it is limited. Ranks in the same place of their stages add up a
+ * few numbers. */
+static double meeting_seconds(void *context, int32_t stages) {
     trm_planner *p = context;
     trmi_planner_pipe *pipe = &p->pipe;
-    int32_t inner = p->ranks / stages;
+    int32_t inner = p->ranks / stages, sums = p->model.exec.optimizer.clip_norm > 0 ? 2 : 1;
     pipe->pairs = (trmi_mesh){.axes = inner > 1 ? 2 : 1, .size = {stages, inner}};
-    double sum =
-        stages > 1 ? trmi_links_seconds(pipe->links, TRMI_MOVE_ALL_REDUCE, 1, sizeof(double)) : 0;
-    play->meeting = 2 * sum;
-    play->closing = sum;
+    return stages > 1
+               ? sums * trmi_links_seconds(pipe->links, TRMI_MOVE_ALL_REDUCE, 1, sizeof(double))
+               : 0;
 }
 
 /* ---- search ---------------------------------------------------------------------------------- */
@@ -80,7 +79,7 @@ static trm_status settle_options(trm_planner *p, trmi_pipe_options *o, trm_error
         .keeps = !p->model.exec.recompute && p->model.exec.memory_bytes == 0,
         .begins = from->stage_begins,
         .costs = {.message = message_seconds,
-                  .meet = set_meetings,
+                  .meeting = meeting_seconds,
                   .context = p,
                   .overhead = p->links.overhead,
                   .crowding = trmi_planner_crowding(p),
