@@ -24,7 +24,7 @@ typedef enum app_kind {
     APP_BYTES     /* int64_t, with K, M, G, KB, MB, GB (powers of 1000 with B, of 1024 without) */
 } app_kind;
 
-/* What a command writes at the path that a flag gives. */
+/* A flag may give the path of a result. The command writes a file or a folder there. */
 typedef enum app_writes { APP_WRITES_NOTHING, APP_WRITES_FILE, APP_WRITES_FOLDER } app_writes;
 
 /* One option: one row of the table. */

@@ -47,7 +47,8 @@ enum {
 };
 #define TRMI_HALF_OPEN_SECONDS 5.0
 
-/* What a connection is for; part of the proof, so that a connection cannot be used for another. */
+/* Purpose of a connection. It is part of the proof, so that a connection cannot serve another
+ * purpose. */
 typedef enum trmi_service {
     TRMI_SERVICE_RENDEZVOUS = 1,
     TRMI_SERVICE_COLLECTIVES = 2,
@@ -129,7 +130,7 @@ trm_status trmi_net_prove_token(int fd, const trmi_credentials *mine,
 
 typedef struct trmi_acceptor trmi_acceptor;
 
-/* What an acceptor needs. */
+/* Options of an acceptor: the credentials of the job, words for the log, a test that refuses. */
 typedef struct trmi_acceptor_options {
     trmi_credentials credentials;
     const char *room, *name; /* for the log: "ps", "server 0" */

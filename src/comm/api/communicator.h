@@ -23,7 +23,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* What a request is. */
+/* Kind of a request: a collective, or an exchange of messages. */
 typedef enum trmi_work_kind { TRMI_WORK_COLLECTIVE, TRMI_WORK_MESSAGES } trmi_work_kind;
 
 /* One operation: a collective or an exchange of messages, blocking or asynchronous. */

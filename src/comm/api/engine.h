@@ -95,7 +95,7 @@ typedef struct trmi_engine_table {
     void (*destroy)(trmi_engine *engine);
 } trmi_engine_table;
 
-/* What all engines begin with. */
+/* First member of the struct of each engine. */
 struct trmi_engine {
     const trmi_engine_table *table; /* functions of its kind */
     trmi_group group;               /* the ranks that it serves */

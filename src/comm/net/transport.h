@@ -54,7 +54,7 @@ typedef struct trmi_transport_table {
     void (*destroy)(trmi_transport *transport);
 } trmi_transport_table;
 
-/* What all transports begin with. */
+/* First member of the struct of each transport. */
 struct trmi_transport {
     const trmi_transport_table *table; /* functions of its kind */
     trmi_group group;                  /* the ranks that it joins */
@@ -79,7 +79,7 @@ trm_status trmi_sim_create(const trmi_group *group, const char *text, const trmi
  *
  * The table that a plug-in exports. */
 enum { TRMI_PLUGIN_VERSION = 1 };
-/* What a plug-in exports. */
+/* Table that a plug-in exports. */
 typedef struct trmi_transport_plugin_table {
     int32_t version; /* TRMI_PLUGIN_VERSION */
     const char *name;
