@@ -31,7 +31,11 @@ enum { LISTS_MAX = 256, HOLDERS_MAX = 32, SAMPLES = 60, LOST = 7 };
 /* The state of a rank between steps. step -1: it has none. */
 typedef struct state {
     int64_t step, sum;
-    int64_t hooked; /* in a job that saves: the newest step of which the checkpoint was seen to */
+    /* In a job that saves, as in the product (train/elastic_state.h): the newest step whose hooks,
+     * which save checkpoints, have returned here, and on rank 0 as far as this rank knows; the
+     * newest step that this rank has begun; whether it was rank 0 in that step. */
+    int64_t hooked, told, reached;
+    bool was_first;
 } state;
 
 /* The members of an epoch, and the processes that have this list. A job that all have left may
@@ -181,20 +185,28 @@ trm_status __wrap_trmi_elastic_adopt(trm_elastic *e, const trmi_members *list, t
     return __real_trmi_elastic_adopt(e, list, err);
 }
 
-/* Takes the newest state of the ranks of an epoch that begins. *hooks_due: a rank has not seen
- * to its checkpoint. */
+/* Takes the newest state of the ranks of an epoch that begins. *hooks_due: rank 0, which saves, has
+ * not told that it has seen to the checkpoint, or a rank that made the step has not. */
 static trm_status share_state(trm_elastic *e, state *mine, bool *hooks_due, trm_error *err) {
     const size_t bytes = job.saves ? sizeof *mine : offsetof(state, hooked);
-    uint8_t all[JOB_PROCESSES * sizeof *mine];
-    int64_t hooked = INT64_MAX;
-    TRMI_TRY(e->bootstrap->table->allgather(e->bootstrap, mine, bytes, all, 60, err));
+    state all[JOB_PROCESSES] = {{0}};
+    uint8_t packed[sizeof all];
+    bool told = false, missed = false;
+    mine->told = mine->was_first ? mine->hooked : mine->told;
+    TRMI_TRY(e->bootstrap->table->allgather(e->bootstrap, mine, bytes, packed, 60, err));
     for (int32_t r = 0; r < e->bootstrap->size; r++) {
-        state other = {0};
-        memcpy(&other, all + (size_t)r * bytes, bytes);
-        *mine = other.step > mine->step ? other : *mine;
-        hooked = other.step >= 0 && other.hooked < hooked ? other.hooked : hooked;
+        memcpy(&all[r], packed + (size_t)r * bytes, bytes);
+        if (all[r].step > mine->step) {
+            mine->step = all[r].step;
+            mine->sum = all[r].sum;
+        }
     }
-    *hooks_due = hooked < mine->step;
+    for (int32_t r = 0; r < e->bootstrap->size; r++) {
+        told = told || all[r].told == mine->step;
+        missed = missed || (all[r].reached >= mine->step && all[r].hooked != mine->step);
+    }
+    *hooks_due = mine->step > 0 && (!told || missed);
+    mine->hooked = mine->told = mine->step - *hooks_due;
     return mine->step >= 0 ? TRM_OK : TRMI_FAIL(err, TRM_IO, "no rank that is left has the state");
 }
 
@@ -218,6 +230,8 @@ static trm_status make_step(trm_elastic *e, state *mine, bool *change, trm_error
     part own = {.leaves = trmi_elastic_count_leavers(e, INT32_MAX),
                 .wishes = trm_elastic_wants_change(e)},
          all[JOB_PROCESSES];
+    mine->reached = mine->step + 1;
+    mine->was_first = e->bootstrap->rank == 0;
     for (int64_t s = e->bootstrap->rank; s < SAMPLES; s += e->bootstrap->size) {
         own.sum += (mine->step * SAMPLES + s) % 1009;
     }
@@ -265,7 +279,7 @@ static trm_status begin_epoch(trm_elastic *e, sim_saver *saver, state *mine, trm
         return TRM_OK;
     }
     TRMI_TRY(sim_saver_begin(saver, mine->step, mine->sum, true, err));
-    return hooks_due && mine->step > 0 ? call_hooks(saver, mine, err) : TRM_OK;
+    return hooks_due ? call_hooks(saver, mine, err) : TRM_OK;
 }
 
 /* Trains to the last step. END: this rank has left. */

@@ -112,8 +112,9 @@ typedef struct sim_job {
     /* state */
     sim_process *server[JOB_SERVERS], *worker[JOB_PROCESSES]; /* worker: ranks, too */
     bool done[JOB_WORKERS];
-    int pushes[JOB_WORKERS];  /* of leased samples */
-    int started[JOB_WORKERS]; /* own batches of which the push has begun */
+    int pushes[JOB_WORKERS];       /* of leased samples */
+    int started[JOB_WORKERS];      /* own batches of which the push has begun */
+    int most_started[JOB_WORKERS]; /* the same of all the worker's lives */
     bool left[JOB_WORKERS];
     int chief;                        /* worker that was the chief last; -1: none */
     int64_t chief_asked;              /* when it sent the request that made it the chief last */

@@ -72,6 +72,7 @@ struct sim_process {
     char name[16];
     int pid, host, life;
     bool dead;
+    bool reads_snapshot; /* a check of this program reads it: no allocation fails meanwhile */
     int64_t paused_until;
     uint64_t calls, dies_at; /* calls that can block so far; the one at which it dies, 0: none */
     double slow;             /* factor of the cost of its calls */

@@ -182,9 +182,18 @@ void sim_states_draw(double *slowest) {
         900 + 2 * *slowest * (job.lent ? job.epochs * job.samples / JOB_BATCH : job.batches);
 }
 
+static bool reads_snapshot(void) {
+    for (const sim_process *p = sim.processes; p != NULL; p = p->next) {
+        if (p->reads_snapshot && !p->dead) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void allocation_fails(void *a, uint64_t number) {
     (void)a;
-    if ((job.without >> FAULT_MEMORY & 1) == 0) {
+    if ((job.without >> FAULT_MEMORY & 1) == 0 && !reads_snapshot()) {
         sim_trace(NULL, "fault: allocation %llu from here on fails", (unsigned long long)number);
         job.faults++;
         sim_job_disturb_until(sim.now);
