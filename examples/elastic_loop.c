@@ -145,7 +145,7 @@ int main(int argc, char **argv) {
     signal(SIGTERM, leave);
     trm_elastic_get_membership(job, &first);
     bool changes = first.epoch == 0; /* this process joins a job that runs */
-    bool ends = false;
+    bool ends = false, over = false;
     trm_status status = TRM_OK;
     trm_error why = {.rank = -1};
     if (!changes) {
@@ -153,10 +153,17 @@ int main(int argc, char **argv) {
         printf("rank %d of %d: begins\n", first.rank, first.ranks);
         fflush(stdout);
     }
-    while (status == TRM_OK && !ends && (changes || step < steps)) {
-        status = changes ? TRM_OK : make_step(&changes, &ends, &why);
+    while (status == TRM_OK && !ends && !over) {
+        if (!changes && step < steps) {
+            status = make_step(&changes, &ends, &why);
+        } else if (!changes) { /* a rank whose connection broke in the last step needs the others */
+            status = trm_comm_barrier(trm_elastic_comm(job), &why);
+            over = true;
+        }
         if ((changes && !ends) || trm_elastic_can_recover(status)) {
             status = change_ranks(&why);
+            over = over && status != TRM_OK; /* one that has made all steps needs no others */
+            status = over ? TRM_OK : status;
             changes = false;
             why = status == TRM_OK ? (trm_error){.rank = -1} : why;
         }

@@ -265,7 +265,7 @@ static trm_status go_on(trm_elastic *e, sim_saver *saver, state *mine, bool *cha
     if (mine->step == job.batches) {
         TRMI_TRY(saver != NULL ? sim_saver_end(saver, err) : TRM_OK);
         *over = true;
-        return saver != NULL ? e->bootstrap->table->barrier(e->bootstrap, 60, err) : TRM_OK;
+        return e->bootstrap->table->barrier(e->bootstrap, 60, err);
     }
     TRMI_TRY(make_step(e, mine, change, err));
     return saver != NULL ? call_hooks(saver, mine, err) : TRM_OK;
@@ -290,7 +290,7 @@ static trm_status train_rank(trm_elastic *e, sim_saver *saver, state *mine, trm_
     if (saver != NULL && !change) {
         status = sim_saver_begin(saver, mine->step, mine->sum, false, err);
     }
-    while (saver != NULL ? !over : mine->step < job.batches) {
+    while (!over) {
         status = status == TRM_OK && !change ? go_on(e, saver, mine, &change, &over, err) : status;
         if (trm_elastic_can_recover(status) || (status == TRM_OK && change)) {
             sim_trace(sim.current->process, "step %d: %s", (int)mine->step,
