@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* BOUNDED, own batches: a push that follows a refused one is refused, too, so that the next life of
- * its worker repeats both batches. Held pushes of a worker stay in their order. */
+ * its worker repeats both batches. Held pushes of a worker stay in their order. A refusal that is
+ * not logged is an error. */
 #include "servers.h"
 #include "table_worker.h"
 
@@ -204,11 +205,43 @@ static void a_held_push_keeps_its_place(void **state) {
     end_job(&f);
 }
 
+/* The lease of a push is over, and a shard cannot log that: the worker is told of the disk. Told of
+ * the lease it would go on, and after a restart of the server it would wait for that push. */
+static void a_refusal_that_is_not_logged_is_the_error_of_the_log(void **state) {
+    (void)state;
+    for (int shard = -1; shard < SHARDS; shard++) { /* -1: all shards can log */
+        fixture f;
+        trm_error err;
+        trm_ps_lease lease;
+        const trm_ps_lease_options epoch = {.samples = 8, .lease_samples = 4};
+        begin_job(&f);
+        CHECK_OK(trm_ps_lease_take(f.client, &epoch, &lease, &err), err);
+        pthread_mutex_lock(&f.server->mutex);
+        CHECK_OK(trmi_lease_drop_worker(f.server->leases, 0, &err), err);
+        pthread_mutex_unlock(&f.server->mutex);
+        if (shard >= 0) { /* no push is under way */
+            TRMI_FAIL(&f.server->runners[shard].shard->broken, TRM_IO, "the log cannot be written");
+        }
+        trm_ps_batch_clear(f.batch);
+        CHECK_OK(trm_ps_batch_add(f.batch, f.table, f.keys, KEYS, NULL, f.gradients, &err), err);
+        const trm_ps_push_options push = {.lease = lease, .position = lease.end};
+        CHECK_OK(trm_ps_push(f.batch, &push, &err), err);
+        if (shard >= 0) {
+            CHECK_FAILS(trm_ps_flush(f.client, &err), TRM_IO, err, "cannot be written");
+        } else {
+            CHECK_OK(trm_ps_flush(f.client, &err), err);
+            CHECK_FAILS(trm_ps_push(f.batch, &push, &err), TRM_CANCELLED, err, "lease");
+        }
+        end_job(&f);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_push_after_a_refused_one_is_refused),
         cmocka_unit_test(a_push_after_one_that_a_shard_lacks_is_refused),
         cmocka_unit_test(a_held_push_keeps_its_place),
+        cmocka_unit_test(a_refusal_that_is_not_logged_is_the_error_of_the_log),
     };
     return cmocka_run_group_tests_name("ps refused pushes", tests, NULL, NULL);
 }

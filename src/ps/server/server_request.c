@@ -112,7 +112,7 @@ void trmi_request_forget(trmi_request *r) { free_request(r); }
 
 void trmi_request_fail(trmi_request *r, const trm_error *err) {
     pthread_mutex_lock(&r->mutex);
-    if (r->err.status == TRM_OK) {
+    if (r->err.status == TRM_OK || r->dropped) {
         r->err = *err;
     }
     pthread_mutex_unlock(&r->mutex);
