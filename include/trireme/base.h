@@ -143,6 +143,13 @@ enum {
     TRM_ALL = 2147483647 /* of a count: no limit */
 };
 
+/* How the rows of a bag are combined; each row is multiplied by its weight first. */
+typedef enum trm_bag_pooling {
+    TRM_BAG_SUM,
+    TRM_BAG_MEAN,  /* the sum divided by the sum of the weights */
+    TRM_BAG_SQRT_N /* the sum divided by the root of the sum of squared weights */
+} trm_bag_pooling;
+
 /* Data types. The numeric values are part of the wire and file formats: append only. */
 #define TRM_DTYPE_LIST(X)                                                                          \
     X(TRM_FLOAT32, 1, 4, "float32")                                                                \

@@ -257,12 +257,6 @@ TRM_API trm_node trm_global_avg_pool(trm_graph *graph, trm_node x);
  * [0, V) ends the step with TRM_INVALID. The gradient is sparse: it has only the rows that were
  * read. */
 TRM_API trm_node trm_embedding(trm_graph *graph, trm_node table, trm_node ids);
-/* How the rows of a bag are combined; each row is multiplied by its weight first. */
-typedef enum trm_bag_pooling {
-    TRM_BAG_SUM,
-    TRM_BAG_MEAN,  /* the sum divided by the sum of the weights */
-    TRM_BAG_SQRT_N /* the sum divided by the root of the sum of squared weights */
-} trm_bag_pooling;
 /* Adds a pooling of bags of rows: rows [K, D], offsets int [B + 1] -> [B, D]. Bag b is rows
  * [offsets[b], offsets[b + 1]), each times its weight. An empty bag, or one whose weights are 0,
  * gives 0.

@@ -196,9 +196,6 @@ typedef struct trm_row_info {
 
 /* ---- pooling and hashing ------------------------------------------------------------------- */
 
-/* How the rows of a bag are combined. */
-typedef enum trm_pooling { TRM_POOL_SUM, TRM_POOL_MEAN, TRM_POOL_SQRTN } trm_pooling;
-
 /* Pools the rows of bags: out[b] = scale_b * sum over i in [offsets[b], offsets[b + 1]) of weight_i
  * * rows[i]; scale_b is 1, 1 / sum(weights) or 1 / sqrt(sum(weights^2)) (TensorFlow's definitions).
  * An empty bag gives zeros.
@@ -206,7 +203,7 @@ typedef enum trm_pooling { TRM_POOL_SUM, TRM_POOL_MEAN, TRM_POOL_SQRTN } trm_poo
  *            weights: [offsets[bags]]; NULL = all 1
  *            out: [bags][width], written
  *   threads  any */
-TRM_API void trm_pool_rows(trm_pooling pooling, const float *rows, const float *weights,
+TRM_API void trm_pool_rows(trm_bag_pooling pooling, const float *rows, const float *weights,
                            const int64_t *offsets, int64_t bags, int32_t width, float *out);
 /* Computes the gradient of trm_pool_rows: d_rows[i] = scale_b * weight_i * d_out[b].
  *   param    rows: NULL = allowed without d_weights
@@ -215,9 +212,10 @@ TRM_API void trm_pool_rows(trm_pooling pooling, const float *rows, const float *
  *            d_weights: [offsets[bags]] the exact derivative, also through scale_b, written; NULL =
  *            not wanted
  *   threads  any */
-TRM_API void trm_pool_rows_gradient(trm_pooling pooling, const float *rows, const float *weights,
-                                    const int64_t *offsets, int64_t bags, int32_t width,
-                                    const float *d_out, float *d_rows, float *d_weights);
+TRM_API void trm_pool_rows_gradient(trm_bag_pooling pooling, const float *rows,
+                                    const float *weights, const int64_t *offsets, int64_t bags,
+                                    int32_t width, const float *d_out, float *d_rows,
+                                    float *d_weights);
 
 /* Returns the key of a categorical value: a 64-bit hash (XXH3) of its bytes, seeded by the
  * feature's number, so that equal texts of two features differ.

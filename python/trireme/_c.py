@@ -51,6 +51,11 @@ TRM_DEFAULT = 0
 TRM_ON = 1
 TRM_OFF = 2
 
+# trm_bag_pooling
+TRM_BAG_SUM = 0
+TRM_BAG_MEAN = 1
+TRM_BAG_SQRT_N = 2
+
 # trm_dtype
 TRM_DTYPE_NONE = 0
 TRM_FLOAT32 = 1
@@ -183,11 +188,6 @@ TRM_INIT_NORMAL_001 = 6
 TRM_INIT_NORMAL_002 = 7
 TRM_INIT_NORMAL = 1073741824
 
-# trm_bag_pooling
-TRM_BAG_SUM = 0
-TRM_BAG_MEAN = 1
-TRM_BAG_SQRT_N = 2
-
 # trm_gelu_form
 TRM_GELU_ERF = 0
 TRM_GELU_TANH = 1
@@ -261,11 +261,6 @@ TRM_PARTITION_FIXED = 1
 TRM_PARTITION_MIN_SIZE = 2
 TRM_PARTITION_MAX_SIZE = 3
 
-# trm_pooling
-TRM_POOL_SUM = 0
-TRM_POOL_MEAN = 1
-TRM_POOL_SQRTN = 2
-
 # trm_ps_mode
 TRM_PS_ASYNC = 0
 TRM_PS_BOUNDED = 1
@@ -328,6 +323,7 @@ TRM_VERIFY_KINDS = 4
 ENUMS = {
     'trm_status': {'ok': 0, 'end': 1, 'pending': 2, 'invalid': -1, 'nomem': -2, 'io': -3, 'corrupt': -4, 'unsupported': -5, 'timeout': -6, 'peer': -7, 'cancelled': -8, 'internal': -9, 'nospace': -10, 'diverged': -11},
     'trm_switch': {'default': 0, 'on': 1, 'off': 2},
+    'trm_bag_pooling': {'sum': 0, 'mean': 1, 'sqrt_n': 2},
     'trm_dtype': {'dtype_none': 0, 'float32': 1, 'float64': 2, 'bfloat16': 3, 'float16': 4, 'int8': 5, 'uint8': 6, 'int32': 7, 'int64': 8},
     'trm_log_level': {'error': 0, 'warn': 1, 'info': 2, 'debug': 3},
     'trm_optimizer_kind': {'default': 0, 'sgd': 1, 'momentum': 2, 'adagrad': 3, 'rowwise_adagrad': 4, 'adam': 5, 'lazy_adam': 6, 'ftrl': 7, 'nesterov': 8, 'lars': 9},
@@ -345,7 +341,6 @@ ENUMS = {
     'trm_collective_kind': {'collective_none': 0, 'allreduce': 1, 'broadcast': 2, 'reduce': 3, 'allgather': 4, 'allgatherv': 5, 'reduce_scatter': 6, 'reduce_scatterv': 7, 'scatter': 8, 'gather': 9, 'alltoall': 10, 'alltoallv': 11, 'barrier': 12},
     'trm_deterministic': {'false': 0, 'true': 1, 'strict': 2},
     'trm_init': {'zero': 0, 'one': 1, 'he_normal_fan_out': 2, 'he_uniform': 3, 'linear': 4, 'glorot_uniform': 5, 'normal_001': 6, 'normal_002': 7, 'normal': 1073741824},
-    'trm_bag_pooling': {'sum': 0, 'mean': 1, 'sqrt_n': 2},
     'trm_gelu_form': {'erf': 0, 'tanh': 1},
     'trm_precision': {'fp32': 0, 'mixed': 1, 'origin': 2},
     'trm_bucket_mode': {'auto': 0, 'off': 1, 'size': 2, 'list': 3},
@@ -360,7 +355,6 @@ ENUMS = {
     'trm_cap_policy': {'lru': 0, 'lfu': 1},
     'trm_placement_kind': {'by_hash': 0, 'round_robin': 1, 'by_size': 2},
     'trm_partition_kind': {'none': 0, 'fixed': 1, 'min_size': 2, 'max_size': 3},
-    'trm_pooling': {'sum': 0, 'mean': 1, 'sqrtn': 2},
     'trm_ps_mode': {'async': 0, 'bounded': 1, 'sync': 2},
     'trm_ps_chief_claim': {'stands_in': 0, 'is': 1},
     'trm_decay': {'constant': 0, 'step': 1, 'cosine': 2, 'polynomial': 3, 'wsd': 4},
@@ -3433,8 +3427,8 @@ ENUM_OF = {
     ('trm_gelu', 2): 'trm_gelu_form',
     ('trm_cast', 2): 'trm_dtype',
     ('trm_ps_place', 3): 'trm_placement_kind',
-    ('trm_pool_rows', 0): 'trm_pooling',
-    ('trm_pool_rows_gradient', 0): 'trm_pooling',
+    ('trm_pool_rows', 0): 'trm_bag_pooling',
+    ('trm_pool_rows_gradient', 0): 'trm_bag_pooling',
     ('trm_ps_chief_request', 1): 'trm_ps_chief_claim',
     ('trm_event_name', 0): 'trm_training_event',
     ('trm_event_members', 0): 'trm_training_event',

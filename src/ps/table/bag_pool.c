@@ -8,7 +8,7 @@
  *     pooling   scale of a bag
  *     SUM       1
  *     MEAN      1 / sum of w
- *     SQRTN     1 / root of the sum of w^2
+ *     SQRT_N    1 / root of the sum of w^2
  *
  * A bag whose weights sum to nothing gets 0, not infinity. Sums of weights and inner products are
  * made in double, results are float. Pure functions; any thread. */
@@ -28,22 +28,22 @@ static double weight_at(const float *weights, int64_t i) {
 
 /* Returns the factor of a bag; *sum: what it is computed from. Bags whose weights sum to nothing
  * get 0. */
-static float bag_scale(trm_pooling pooling, const float *weights, int64_t begin, int64_t end,
+static float bag_scale(trm_bag_pooling pooling, const float *weights, int64_t begin, int64_t end,
                        double *sum) {
     *sum = 0;
     for (int64_t i = begin; i < end; i++) {
         double w = weight_at(weights, i);
-        *sum += pooling == TRM_POOL_SQRTN ? w * w : w;
+        *sum += pooling == TRM_BAG_SQRT_N ? w * w : w;
     }
-    if (pooling == TRM_POOL_SUM) {
+    if (pooling == TRM_BAG_SUM) {
         return 1.0f;
     }
-    double divisor = pooling == TRM_POOL_SQRTN ? sqrt(*sum) : *sum;
+    double divisor = pooling == TRM_BAG_SQRT_N ? sqrt(*sum) : *sum;
     return divisor == 0 ? 0.0f : (float)(1.0 / divisor);
 }
 
 /* Contract in trireme/ps.h. An empty bag gives zeros. */
-void trm_pool_rows(trm_pooling pooling, const float *rows, const float *weights,
+void trm_pool_rows(trm_bag_pooling pooling, const float *rows, const float *weights,
                    const int64_t *offsets, int64_t bags, int32_t width, float *out) {
     if (bags > 0) {
         TRMI_NEED_OR(, NULL, rows, offsets, out);
@@ -71,7 +71,7 @@ static double dot_product(const float *a, const float *b, int32_t width) {
 
 /* Computes the gradient of the weights of a bag. out = scale * sum(w_i r_i), so d_w_i = scale *
  * r_i.d_out + d_scale/d_w_i * (sum w r).d_out. */
-static void weights_gradient(trm_pooling pooling, const float *rows, const float *weights,
+static void weights_gradient(trm_bag_pooling pooling, const float *rows, const float *weights,
                              int64_t begin, int64_t end, double sum, double scale, int32_t width,
                              const float *d_out, float *d_weights) {
     double whole = 0;
@@ -80,9 +80,9 @@ static void weights_gradient(trm_pooling pooling, const float *rows, const float
     }
     for (int64_t i = begin; i < end; i++) {
         double d_scale = 0;
-        if (pooling == TRM_POOL_MEAN && sum != 0) {
+        if (pooling == TRM_BAG_MEAN && sum != 0) {
             d_scale = -scale / sum;
-        } else if (pooling == TRM_POOL_SQRTN && sum != 0) {
+        } else if (pooling == TRM_BAG_SQRT_N && sum != 0) {
             d_scale = -scale * weight_at(weights, i) / sum;
         }
         d_weights[i] =
@@ -92,7 +92,7 @@ static void weights_gradient(trm_pooling pooling, const float *rows, const float
 
 /* Contract in trireme/ps.h. A row that occurs in several bags has a gradient in each place; the
  * push sums them by key. */
-void trm_pool_rows_gradient(trm_pooling pooling, const float *rows, const float *weights,
+void trm_pool_rows_gradient(trm_bag_pooling pooling, const float *rows, const float *weights,
                             const int64_t *offsets, int64_t bags, int32_t width, const float *d_out,
                             float *d_rows, float *d_weights) {
     if (bags > 0) {
