@@ -7,7 +7,7 @@
  * A record is verified when it is read; a fault is reported with file, record and feature. */
 #include "base/error.h"
 #include "data/click/click.h"
-#include "data/click/tfrecord.h"
+#include "data/tfrecord/tfrecord.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@
 #include "base/os.h"
 #include "base/rng.h"
 #include "data/image/picture.h"
-#include "data/click/tfrecord.h"
+#include "data/tfrecord/tfrecord.h"
 #include "data/image/transform.h"
 
 #include <math.h>

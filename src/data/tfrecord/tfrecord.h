@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data/click/tfrecord.h: sets of TFRecord files (base/format/tfrecord.h), and a reader of
+/* data/tfrecord/tfrecord.h: sets of TFRecord files (base/format/tfrecord.h), and a reader of
  * tf.Example with bounds checks.
  *
  *   Example { features: 1 { feature: 1 map { key: 1, value: 2 Feature {

@@ -4,7 +4,7 @@
 
 #include "base/format/crc32c.h"
 #include "data/image/picture.h"
-#include "data/click/tfrecord.h"
+#include "data/tfrecord/tfrecord.h"
 
 #include <png.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * each), or a mixture. */
 #include "base/format/endian.h"
 #include "base/error.h"
-#include "data/click/tfrecord.h"
+#include "data/tfrecord/tfrecord.h"
 
 #include <string.h>
 
