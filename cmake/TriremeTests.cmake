@@ -19,7 +19,7 @@ file(GLOB scaffold_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/lib/*.c)
 add_library(trireme_scaffold OBJECT ${scaffold_sources})
 target_compile_definitions(trireme_scaffold PRIVATE _GNU_SOURCE)
 target_compile_options(trireme_scaffold PRIVATE -Wall -Wextra)
-target_include_directories(trireme_scaffold PRIVATE ${CMAKE_SOURCE_DIR})
+target_include_directories(trireme_scaffold PUBLIC ${CMAKE_SOURCE_DIR})
 target_link_libraries(trireme_scaffold PUBLIC trireme_static)
 
 # The target tests_of_ROOM builds the programs of one room's tests.

@@ -19,12 +19,12 @@ FILENAME == "LAYERS" {
     next
 }
 /^[ \t]*#[ \t]*include[ \t]*"/ {
-    split(FILENAME, part, "/"); from = part[1] == "bench" ? "bench" : part[2]
+    split(FILENAME, part, "/"); from = part[2]
     match($0, /"[^"]*"/); path = substr($0, RSTART + 1, RLENGTH - 2)
     n = split(path, piece, "/")
     if (n < 2) next
     if (from == "app") {
-        if (piece[1] != "trireme" && piece[1] != "app" && path != "bench/lib/bench.h") { print FILENAME ":" FNR ": app may include only trireme/*.h and bench/lib/bench.h, found " path; bad = 1 }
+        if (piece[1] != "trireme" && piece[1] != "app" && path != "bench/bench.h") { print FILENAME ":" FNR ": app may include only trireme/*.h and bench/bench.h, found " path; bad = 1 }
         next
     }
     to = piece[1]
@@ -46,4 +46,4 @@ FILENAME ~ /^src\/graph\// && tolower($0) ~ /mesh|part\.h/ {
     print FILENAME ":" FNR ": graph knows no mesh and no parts, see docs/internals/distribution.md"; bad = 1
 }
 END { exit bad }
-' LAYERS $(find src bench/lib -name '*.c' -o -name '*.h' | grep -v '_test\.c$' | sort)
+' LAYERS $(find src -name '*.c' -o -name '*.h' | grep -v '_test\.c$' | sort)

@@ -8,7 +8,7 @@ cd "$1" || exit 2
 bad=0
 while read -r lines file; do
     if [ "$lines" -gt 850 ]; then echo "$file: $lines lines, at most 850"; bad=1; fi
-done < <(find src include bench/lib tests/lib -name '*.[ch]' | xargs wc -l | grep -v ' total$')
+done < <(find src include tests/lib -name '*.[ch]' | xargs wc -l | grep -v ' total$')
 long=$(find src -name '*.c' | sort | xargs awk '
 FNR == 1 { inside = 0 }
 /^[A-Za-z_].*\)[ \t]*\{$/ || (/^\{$/ && !inside) { start = FNR; header = $0; inside = 1 }
@@ -25,7 +25,7 @@ while read -r where lines; do
     grep -qxF "$where" tools/length.exceptions 2>/dev/null && continue
     echo "$where: $lines lines, at most 100 (split it by meaning)"; bad=1
 done <<< "$long"
-wide=$(find src include bench/lib tests -name '*.[ch]' | sort | xargs awk '
+wide=$(find src include tests -name '*.[ch]' | sort | xargs awk '
 length > 100 && /^ *(\/\*|\*) / {
     text = $0; sub(/^ *(\/\*|\*) */, "", text)
     if (text ~ /^----/ || text !~ /[^ ]  +[^ ]| -+> |-->|<-|==>| \| | -- |──/) {

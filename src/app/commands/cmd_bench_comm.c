@@ -8,7 +8,7 @@
 #include "app/commands/bench.h"
 #include "app/jobs/ranks.h"
 
-#include "bench/lib/bench.h"
+#include "bench/bench.h"
 
 #include <errno.h>
 #include <math.h>

@@ -8,7 +8,7 @@
 #include "app/app.h"
 #include "app/commands/bench.h"
 
-#include "bench/lib/bench.h"
+#include "bench/bench.h"
 
 #include "trireme/base.h"
 

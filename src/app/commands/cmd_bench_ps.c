@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench ps: prints what the benchmark library measures of embedding tables, servers and
- * checkpoints (bench/lib/bench.h). */
+ * checkpoints (bench/bench.h). */
 #include "app/app.h"
 #include "app/commands/bench.h"
 
-#include "bench/lib/bench.h"
+#include "bench/bench.h"
 
 #include "trireme/dist.h"
 #include "trireme/ps.h"

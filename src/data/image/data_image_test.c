@@ -5,7 +5,7 @@
 
 #include "golden/resize_torch.h"
 
-#include "bench/lib/bench.h"
+#include "bench/bench.h"
 
 #include "base/format/crc32c.h"
 #include "base/memory.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench_ps: rows a second that one core reads and updates, compared with plain prefetched gathers
  * in the same run. */
-#include "bench/lib/ps_bench.h"
+#include "bench/ps_bench.h"
 
 #include "base/checked.h"
 #include "base/error.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench/lib/ps_bench.h: functions that the parts of bench_ps share. */
-#ifndef BENCH_LIB_PS_BENCH_H
-#define BENCH_LIB_PS_BENCH_H
+/* bench/ps_bench.h: functions that the parts of bench_ps share. */
+#ifndef TRMI_PS_BENCH_H
+#define TRMI_PS_BENCH_H
 
-#include "bench/lib/bench.h"
+#include "bench/bench.h"
 
 #include "ps/client/client.h"
 

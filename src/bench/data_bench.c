@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Measures the time of one thread for a sample, beside libjpeg-turbo's own decode of the same
  * bytes. */
-#include "bench/lib/bench.h"
+#include "bench/bench.h"
 
 #include "data/pipeline/dataset.h"
 

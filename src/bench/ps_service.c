@@ -5,7 +5,7 @@
  *   the same rows, in a plain array, by a plain prefetched loop                gather, update
  *
  * Then, with a folder: checkpoints beside training, and starting from one. */
-#include "bench/lib/ps_bench.h"
+#include "bench/ps_bench.h"
 
 #include "base/checked.h"
 #include "base/error.h"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench/lib/bench.h: the measurements of `trireme bench` other than trainings. A small library of
- * the program and the tests; libtrireme does not hold it. It may use the internal headers of the
- * rooms that it measures (LAYERS). */
-#ifndef BENCH_LIB_BENCH_H
-#define BENCH_LIB_BENCH_H
+/* bench/bench.h: the measurements of `trireme bench` other than trainings. A small library of the
+ * program and the tests; libtrireme does not hold it. It measures parts that no public function
+ * reaches, such as one thread of a dataset or one table of rows, so it includes internal headers of
+ * the rooms that it measures (LAYERS). */
+#ifndef TRMI_BENCH_H
+#define TRMI_BENCH_H
 
 #include "trireme/dist.h"
 #include "trireme/data.h"

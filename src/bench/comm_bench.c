@@ -5,7 +5,7 @@
  *   values (check_once) -> bound (make_bound) -> timing (take_samples: collective and bounds in turn)
  *
  * All ranks call it together; each result is that of the slowest rank. */
-#include "bench/lib/bench.h"
+#include "bench/bench.h"
 
 #include "comm/api/communicator.h"
 

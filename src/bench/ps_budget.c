@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Measures a large table within its budget: the forecast, the memory that it took, and the rate of
  * training. */
-#include "bench/lib/ps_bench.h"
+#include "bench/ps_bench.h"
 
 #include "base/checked.h"
 #include "base/error.h"
