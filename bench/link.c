@@ -1,21 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures two ranks in two network namespaces: bandwidth of messages and of all-reduce over tcp or
- * ucx, and CPU seconds of both ranks for a gigabyte. bench/link.sh compares the figures with
- * ucx_perftest on the same link. Usage: link ENGINE PLUGIN_DIR NETNS0 ADDRESS0 NETNS1 ADDRESS1 */
-#define _GNU_SOURCE
-#include "tests/lib/shared_job.h"
+/* Measures two ranks on two hosts: bandwidth of messages and of all-reduce over tcp or ucx, and CPU
+ * seconds of both ranks for a gigabyte. bench/link.sh runs one rank in each of two network
+ * namespaces and compares the figures with ucx_perftest on the same link.
+ * Usage: link ENGINE PLUGIN_DIR RANK RENDEZVOUS TOKEN_FILE */
+#define _POSIX_C_SOURCE 200809L
 #include "trireme/dist.h"
 
-#include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 static double read_clock(void) {
     struct timespec t;
@@ -35,29 +30,33 @@ static int print_failure(const trm_error *err) {
     return 1;
 }
 
-static int run_rank(trmi_job *job, int rank, char **argv) {
-    char path[256];
-    snprintf(path, sizeof path, "/var/run/netns/%s", argv[3 + 2 * rank]);
-    int fd = open(path, O_RDONLY);
-    if (fd < 0 || setns(fd, CLONE_NEWNET) != 0) {
-        perror(path);
-        return 1;
+/* Joins the other rank. The ranks name different hosts, so that they use the link and not shared
+ * memory. */
+static trm_status join_ranks(char **argv, trm_bootstrap **boot, trm_error *err) {
+    int rank = atoi(argv[3]);
+    trm_cluster_flags flags = {
+        .rank = rank, .size = 2, .rendezvous = argv[4], .token_file = argv[5]};
+    trm_join_options options = {.host_name = rank == 0 ? "host-a" : "host-b"};
+    trm_cluster *cluster;
+    trm_status status = trm_cluster_create(&flags, &cluster, err);
+    if (status == TRM_OK) {
+        status = trm_cluster_join(cluster, &options, boot, err);
+        trm_cluster_destroy(cluster);
     }
-    close(fd);
-    /* UCX looks for devices in /sys, which shows those of the namespace that mounted it */
-    if (unshare(CLONE_NEWNS) != 0 || mount("", "/", NULL, MS_SLAVE | MS_REC, NULL) != 0 ||
-        umount2("/sys", MNT_DETACH) != 0 || mount("sysfs", "/sys", "sysfs", 0, NULL) != 0) {
-        perror("/sys");
-    }
+    return status;
+}
+
+int main(int argc, char **argv) {
     trm_error err;
     trm_bootstrap *boot = NULL;
     trm_comm *comm = NULL;
-    trm_comm_options options = {.engine = argv[1], .plugin_dir = argv[2]};
-    if (trmi_bootstrap_shared(job, rank, &boot, &err) != TRM_OK) {
-        return print_failure(&err);
+    if (argc != 6) {
+        return 2;
     }
-    boot->address = argv[4 + 2 * rank];
-    if (trm_comm_create(boot, &options, &comm, &err) != TRM_OK) {
+    trm_comm_options options = {.engine = argv[1], .plugin_dir = argv[2]};
+    int rank = atoi(argv[3]);
+    if (join_ranks(argv, &boot, &err) != TRM_OK ||
+        trm_comm_create(boot, &options, &comm, &err) != TRM_OK) {
         return print_failure(&err);
     }
     enum { BYTES = 8 << 20, WINDOW = 8, TURNS = 10 };
@@ -106,26 +105,6 @@ static int run_rank(trmi_job *job, int rank, char **argv) {
         fflush(stdout);
     }
     trm_comm_destroy(comm);
-    boot->table->destroy(boot);
+    trm_cluster_leave(boot);
     return 0;
-}
-
-int main(int argc, char **argv) {
-    trm_error err;
-    trmi_job *job = NULL;
-    if (argc != 7 || trmi_job_create(2, 1, &job, &err) != TRM_OK) {
-        return 2;
-    }
-    for (int rank = 0; rank < 2; rank++) {
-        if (fork() == 0) {
-            _exit(run_rank(job, rank, argv));
-        }
-    }
-    int failed = 0;
-    for (int rank = 0; rank < 2; rank++) {
-        int status = 0;
-        wait(&status);
-        failed |= status != 0;
-    }
-    return failed;
 }

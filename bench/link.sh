@@ -18,8 +18,8 @@ ip netns add "$a" && ip netns add "$b" || { echo "link.sh: no network namespaces
 ip link add ta$$ netns "$a" type veth peer name tb$$ netns "$b" || exit 77
 ip -n "$a" addr add 10.99.0.1/24 dev ta$$ && ip -n "$b" addr add 10.99.0.2/24 dev tb$$
 ip -n "$a" link set ta$$ up; ip -n "$b" link set tb$$ up; ip -n "$a" link set lo up; ip -n "$b" link set lo up
-cc -O2 -I"$root" -I"$root/src" -I"$root/include" "$root/bench/link.c" "$root/tests/lib/shared_job.c" "$build/libtrireme.a" \
-    -lcrypto -lpthread -lm -ldl -o "$work/link" || exit 1
+cc -O2 -I"$root/include" "$root/bench/link.c" -L"$build" -ltrireme -Wl,-rpath,"$(realpath "$build")" -o "$work/link" || exit 1
+(umask 077 && head -c 32 /dev/urandom >"$work/token")
 sleep 1 # both ends are up
 export UCX_TLS=tcp
 TIMEFORMAT='%U %S'
@@ -37,13 +37,19 @@ perftest() { # MODE
         END { printf "{\"engine\":\"ucx_perftest tag_bw %s\",\"bytes\":%d,\"message_gb_s\":%.3f,\"cpu_s_per_gb\":%.3f}\n", mode, bytes, mb * 1048576e-9, cpu / (n * bytes * 1e-9) }' \
         "$work/out" "$work/server" "$work/client"
 }
+ranks() { # ENGINE
+    ip netns exec "$a" "$work/link" "$1" "$build/plugins" 0 10.99.0.1:13500 "$work/token" &
+    local first=$!
+    ip netns exec "$b" "$work/link" "$1" "$build/plugins" 1 10.99.0.1:13500 "$work/token"
+    wait $first
+}
 for ((round = 0; round < rounds; round++)); do
     if command -v ucx_perftest >/dev/null; then
         perftest poll
         perftest sleep
     fi
-    "$work/link" ucx "$build/plugins" "$a" 10.99.0.1 "$b" 10.99.0.2
-    "$work/link" tcp "$build/plugins" "$a" 10.99.0.1 "$b" 10.99.0.2
+    ranks ucx
+    ranks tcp
 done | tee "$work/all"
 awk -F'"' '
 function median(list,   n, x, i, j, t) {

@@ -130,6 +130,14 @@ if(NOT TRIREME_SANITIZE) # a sanitized library cannot be loaded into Python
 endif()
 set_tests_properties(house/layers house/length house/headers house/circles house/words house/function_names house/type_names house/unused house/symbols house/docs house/format PROPERTIES LABELS house)
 
+# Compares the algorithms of convolutions; no test runs it.
+if(TRIREME_ONEDNN AND OpenMP_C_FOUND)
+  add_executable(conv_bench ${CMAKE_SOURCE_DIR}/tests/conv_bench.c)
+  target_compile_definitions(conv_bench PRIVATE _GNU_SOURCE)
+  target_link_libraries(conv_bench PRIVATE trireme_static)
+  set_target_properties(conv_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endif()
+
 # Writes what another framework needs to repeat a training (tests/parity).
 foreach(dump parity_dump click_dump transformer_dump)
   add_executable(${dump} ${CMAKE_SOURCE_DIR}/tests/parity/${dump}.c)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Effective GF/s (direct count) of every convolution algorithm on ResNet-50's shapes, per
- * direction.
+ * direction. A program of the tests' build, because the algorithms are internal; the choice among
+ * them, which `trireme bench ops` shows, is the library's own.
  *
- *   gcc -O2 -std=gnu11 -DTRIREME_ONEDNN=1 -Iinclude -Isrc bench/conv_bench.c -o build/conv_bench \
- *       build/release/libtrireme.a -ldnnl -ljansson -lturbojpeg -lcrypto -fopenmp -lm -ldl
- *   build/conv_bench [image=224] [batch=32] [bf16=0] [threads=2] [repeats=5] [only: a key's part]
+ *   build/release/tests/conv_bench [image=224] [batch=32] [bf16=0] [threads=2] [repeats=5]
+ *              [only: a key's part]
  *              [clock: cpu = CPU seconds / threads instead of wall seconds, for a shared machine]
  *
  * Algorithms are interleaved within each repeat and the median is shown, so that a shared machine
