@@ -196,25 +196,30 @@ typedef struct trm_row_info {
 
 /* ---- pooling and hashing ------------------------------------------------------------------- */
 
-/* Pools the rows of bags: out[b] = scale_b * sum over i in [offsets[b], offsets[b + 1]) of weight_i
- * * rows[i]; scale_b is 1, 1 / sum(weights) or 1 / sqrt(sum(weights^2)) (TensorFlow's definitions).
- * An empty bag gives zeros.
- *   param    rows: [offsets[bags]][width]
- *            weights: [offsets[bags]]; NULL = all 1
- *            out: [bags][width], written
+/* Bags of rows: bag b is the rows offsets[b] to offsets[b + 1] - 1. All arrays are borrowed. */
+typedef struct trm_bags {
+    trm_bag_pooling pooling; /* how the rows of a bag are combined */
+    const float *rows;       /* [offsets[count]][width] */
+    const float *weights;    /* [offsets[count]]; NULL = all 1 */
+    const int64_t *offsets;  /* [count + 1] */
+    int64_t count;           /* of bags */
+    int32_t width;           /* of a row */
+} trm_bags;
+
+/* Pools the rows of bags: out[b] = scale_b * sum over the rows i of bag b of weight_i * rows[i];
+ * scale_b is 1, 1 / sum(weights) or 1 / sqrt(sum(weights^2)) (TensorFlow's definitions). An empty
+ * bag gives zeros.
+ *   param    out: [count][width], written
  *   threads  any */
-TRM_API void trm_pool_rows(trm_bag_pooling pooling, const float *rows, const float *weights,
-                           const int64_t *offsets, int64_t bags, int32_t width, float *out);
+TRM_API void trm_pool_rows(const trm_bags *bags, float *out);
 /* Computes the gradient of trm_pool_rows: d_rows[i] = scale_b * weight_i * d_out[b].
- *   param    rows: NULL = allowed without d_weights
- *            d_out: [bags][width]
- *            d_rows: [offsets[bags]][width], written
- *            d_weights: [offsets[bags]] the exact derivative, also through scale_b, written; NULL =
- *            not wanted
+ *   param    bags: without d_weights, `rows` may be NULL
+ *            d_out: [count][width]
+ *            d_rows: [offsets[count]][width], written
+ *            d_weights: [offsets[count]] the exact derivative, also through scale_b, written;
+ *            NULL = not wanted
  *   threads  any */
-TRM_API void trm_pool_rows_gradient(trm_bag_pooling pooling, const float *rows,
-                                    const float *weights, const int64_t *offsets, int64_t bags,
-                                    int32_t width, const float *d_out, float *d_rows,
+TRM_API void trm_pool_rows_gradient(const trm_bags *bags, const float *d_out, float *d_rows,
                                     float *d_weights);
 
 /* Returns the key of a categorical value: a 64-bit hash (XXH3) of its bytes, seeded by the

@@ -1275,6 +1275,16 @@ class trm_row_info(Structure):
     """
 
 
+class trm_bags(Structure):
+    """pooling: how the rows of a bag are combined
+    rows: [offsets[count]][width]
+    weights: [offsets[count]]; NULL = all 1
+    offsets: [count + 1]
+    count: of bags
+    width: of a row
+    """
+
+
 class trm_ps_server_options(Structure):
     """server: number of this one; of all; 0 = 1
     servers: number of this one; of all; 0 = 1
@@ -2727,6 +2737,14 @@ trm_row_info._fields_ = [
     ('score', c_float),
     ('spilled', c_bool),
 ]
+trm_bags._fields_ = [
+    ('pooling', c_int),
+    ('rows', POINTER(c_float)),
+    ('weights', POINTER(c_float)),
+    ('offsets', POINTER(c_int64)),
+    ('count', c_int64),
+    ('width', c_int32),
+]
 trm_ps_server_options._fields_ = [
     ('server', c_int32),
     ('servers', c_int32),
@@ -3364,6 +3382,7 @@ ENUM_OF = {
     ('trm_placement', 'kind'): 'trm_placement_kind',
     ('trm_table_options', 'dtype'): 'trm_dtype',
     ('trm_partition', 'kind'): 'trm_partition_kind',
+    ('trm_bags', 'pooling'): 'trm_bag_pooling',
     ('trm_ps_server_options', 'log_pushes'): 'trm_switch',
     ('trm_ps_server_options', 'mode'): 'trm_ps_mode',
     ('trm_ps_client_options', 'wire'): 'trm_dtype',
@@ -3427,8 +3446,6 @@ ENUM_OF = {
     ('trm_gelu', 2): 'trm_gelu_form',
     ('trm_cast', 2): 'trm_dtype',
     ('trm_ps_place', 3): 'trm_placement_kind',
-    ('trm_pool_rows', 0): 'trm_bag_pooling',
-    ('trm_pool_rows_gradient', 0): 'trm_bag_pooling',
     ('trm_ps_chief_request', 1): 'trm_ps_chief_claim',
     ('trm_event_name', 0): 'trm_training_event',
     ('trm_event_members', 0): 'trm_training_event',
@@ -5249,23 +5266,21 @@ FUNCTIONS = {
           errors   INVALID
           threads  any
         """),
-    'trm_pool_rows': (None, (c_int, POINTER(c_float), POINTER(c_float), POINTER(c_int64), c_int64, c_int32, POINTER(c_float),),
-        'pooling rows weights offsets bags width out',
-        """Pools the rows of bags: out[b] = scale_b * sum over i in [offsets[b], offsets[b + 1]) of weight_i
-        * rows[i]; scale_b is 1, 1 / sum(weights) or 1 / sqrt(sum(weights^2)) (TensorFlow's definitions).
-        An empty bag gives zeros.
-          param    rows: [offsets[bags]][width]
-                   weights: [offsets[bags]]; NULL = all 1
-                   out: [bags][width], written
+    'trm_pool_rows': (None, (POINTER(trm_bags), POINTER(c_float),),
+        'bags out',
+        """Pools the rows of bags: out[b] = scale_b * sum over the rows i of bag b of weight_i * rows[i];
+        scale_b is 1, 1 / sum(weights) or 1 / sqrt(sum(weights^2)) (TensorFlow's definitions). An empty
+        bag gives zeros.
+          param    out: [count][width], written
           threads  any
         """),
-    'trm_pool_rows_gradient': (None, (c_int, POINTER(c_float), POINTER(c_float), POINTER(c_int64), c_int64, c_int32, POINTER(c_float), POINTER(c_float), POINTER(c_float),),
-        'pooling rows weights offsets bags width d_out d_rows d_weights',
+    'trm_pool_rows_gradient': (None, (POINTER(trm_bags), POINTER(c_float), POINTER(c_float), POINTER(c_float),),
+        'bags d_out d_rows d_weights',
         """Computes the gradient of trm_pool_rows: d_rows[i] = scale_b * weight_i * d_out[b].
-          param    rows: NULL = allowed without d_weights
-                   d_out: [bags][width]
-                   d_rows: [offsets[bags]][width], written
-                   d_weights: [offsets[bags]] the exact derivative, also through scale_b, written; NULL =
+          param    bags: without d_weights, `rows` may be NULL
+                   d_out: [count][width]
+                   d_rows: [offsets[count]][width], written
+                   d_weights: [offsets[count]] the exact derivative, also through scale_b, written; NULL =
                    not wanted
           threads  any
         """),
@@ -6346,6 +6361,7 @@ STRUCTS = (
     trm_ps_variable,
     trm_table_stats,
     trm_row_info,
+    trm_bags,
     trm_ps_server_options,
     trm_ps_client_options,
     trm_ps_lease,

@@ -225,6 +225,8 @@ static const uint32_t layout[] = {
     AT(trm_table_stats, admission_level),
     SIZE(trm_row_info), AT(trm_row_info, key), AT(trm_row_info, last_tick), AT(trm_row_info, last_time), AT(trm_row_info, count),
     AT(trm_row_info, version), AT(trm_row_info, score), AT(trm_row_info, spilled),
+    SIZE(trm_bags), AT(trm_bags, pooling), AT(trm_bags, rows), AT(trm_bags, weights), AT(trm_bags, offsets), AT(trm_bags, count),
+    AT(trm_bags, width),
     SIZE(trm_ps_server_options), AT(trm_ps_server_options, server), AT(trm_ps_server_options, servers),
     AT(trm_ps_server_options, shards), AT(trm_ps_server_options, memory_bytes), AT(trm_ps_server_options, listen),
     AT(trm_ps_server_options, folder), AT(trm_ps_server_options, log_pushes), AT(trm_ps_server_options, log_sync),

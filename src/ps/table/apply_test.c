@@ -304,12 +304,11 @@ static void initial_values_have_their_moments(void **state) {
 
 /* ---- pooling and hashing --------------------------------------------------------------------- */
 
-static double pooled_loss(trm_bag_pooling p, const float *rows, const float *weights,
-                          const int64_t *offsets, int bags, int width, const float *d_out) {
+static double pooled_loss(const trm_bags *bags, const float *d_out) {
     float out[64];
-    trm_pool_rows(p, rows, weights, offsets, bags, width, out);
+    trm_pool_rows(bags, out);
     double loss = 0;
-    for (int i = 0; i < bags * width; i++) {
+    for (int i = 0; i < bags->count * bags->width; i++) {
         loss += (double)out[i] * (double)d_out[i];
     }
     return loss;
@@ -327,17 +326,18 @@ static void pooling_gradients_match_differences(void **state) {
     for (int i = 0; i < ITEMS; i++) {
         weights[i] = 0.5f + 0.25f * (float)i;
     }
+    trm_bags bags = {
+        .rows = rows, .weights = weights, .offsets = offsets, .count = BAGS, .width = WIDTH};
     for (int p = TRM_BAG_SUM; p <= TRM_BAG_SQRT_N; p++) {
-        trm_pool_rows_gradient((trm_bag_pooling)p, rows, weights, offsets, BAGS, WIDTH, d_out,
-                               d_rows, d_weights);
+        bags.pooling = (trm_bag_pooling)p;
+        trm_pool_rows_gradient(&bags, d_out, d_rows, d_weights);
         for (int i = 0; i < ITEMS * WIDTH + ITEMS; i++) {
             float *x = i < ITEMS * WIDTH ? rows + i : weights + i - ITEMS * WIDTH;
             float kept = *x, h = 1e-2f;
             *x = kept + h;
-            double up = pooled_loss((trm_bag_pooling)p, rows, weights, offsets, BAGS, WIDTH, d_out);
+            double up = pooled_loss(&bags, d_out);
             *x = kept - h;
-            double down =
-                pooled_loss((trm_bag_pooling)p, rows, weights, offsets, BAGS, WIDTH, d_out);
+            double down = pooled_loss(&bags, d_out);
             *x = kept;
             double expected = (up - down) / (2 * (double)h);
             CHECK_CLOSE(i < ITEMS * WIDTH ? d_rows[i] : d_weights[i - ITEMS * WIDTH], expected,
@@ -346,7 +346,9 @@ static void pooling_gradients_match_differences(void **state) {
     }
     /* Without weights: mean of three rows; the empty bag is zero. */
     float out[BAGS * WIDTH];
-    trm_pool_rows(TRM_BAG_MEAN, rows, NULL, offsets, BAGS, WIDTH, out);
+    bags.pooling = TRM_BAG_MEAN;
+    bags.weights = NULL;
+    trm_pool_rows(&bags, out);
     CHECK_CLOSE(out[0], (rows[0] + rows[WIDTH] + rows[2 * WIDTH]) / 3, 1e-6);
     CHECK_CLOSE(out[WIDTH], 0, 0);
 }

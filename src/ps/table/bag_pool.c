@@ -26,36 +26,37 @@ static double weight_at(const float *weights, int64_t i) {
     return weights == NULL ? 1.0 : (double)weights[i];
 }
 
-/* Returns the factor of a bag; *sum: what it is computed from. Bags whose weights sum to nothing
+/* Returns the factor of bag b; *sum: what it is computed from. Bags whose weights sum to nothing
  * get 0. */
-static float bag_scale(trm_bag_pooling pooling, const float *weights, int64_t begin, int64_t end,
-                       double *sum) {
+static float bag_scale(const trm_bags *bags, int64_t b, double *sum) {
     *sum = 0;
-    for (int64_t i = begin; i < end; i++) {
-        double w = weight_at(weights, i);
-        *sum += pooling == TRM_BAG_SQRT_N ? w * w : w;
+    for (int64_t i = bags->offsets[b]; i < bags->offsets[b + 1]; i++) {
+        double w = weight_at(bags->weights, i);
+        *sum += bags->pooling == TRM_BAG_SQRT_N ? w * w : w;
     }
-    if (pooling == TRM_BAG_SUM) {
+    if (bags->pooling == TRM_BAG_SUM) {
         return 1.0f;
     }
-    double divisor = pooling == TRM_BAG_SQRT_N ? sqrt(*sum) : *sum;
+    double divisor = bags->pooling == TRM_BAG_SQRT_N ? sqrt(*sum) : *sum;
     return divisor == 0 ? 0.0f : (float)(1.0 / divisor);
 }
 
 /* Contract in trireme/ps.h. An empty bag gives zeros. */
-void trm_pool_rows(trm_bag_pooling pooling, const float *rows, const float *weights,
-                   const int64_t *offsets, int64_t bags, int32_t width, float *out) {
-    if (bags > 0) {
-        TRMI_NEED_OR(, NULL, rows, offsets, out);
+void trm_pool_rows(const trm_bags *bags, float *out) {
+    TRMI_NEED_OR(, NULL, bags, out);
+    if (bags->count > 0) {
+        TRMI_NEED_OR(, NULL, bags->rows, bags->offsets);
     }
     const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
-    for (int64_t b = 0; b < bags; b++) {
+    int32_t width = bags->width;
+    for (int64_t b = 0; b < bags->count; b++) {
         double sum;
-        float scale = bag_scale(pooling, weights, offsets[b], offsets[b + 1], &sum);
+        float scale = bag_scale(bags, b, &sum);
         float *to = out + b * width;
         memset(to, 0, (size_t)width * sizeof *to);
-        for (int64_t i = offsets[b]; i < offsets[b + 1]; i++) {
-            kernels->add_scaled(to, rows + i * width, scale * (float)weight_at(weights, i), width);
+        for (int64_t i = bags->offsets[b]; i < bags->offsets[b + 1]; i++) {
+            kernels->add_scaled(to, bags->rows + i * width,
+                                scale * (float)weight_at(bags->weights, i), width);
         }
     }
 }
@@ -69,48 +70,49 @@ static double dot_product(const float *a, const float *b, int32_t width) {
     return sum;
 }
 
-/* Computes the gradient of the weights of a bag. out = scale * sum(w_i r_i), so d_w_i = scale *
- * r_i.d_out + d_scale/d_w_i * (sum w r).d_out. */
-static void weights_gradient(trm_bag_pooling pooling, const float *rows, const float *weights,
-                             int64_t begin, int64_t end, double sum, double scale, int32_t width,
+/* Computes the gradient of the weights of bag b. out = scale * sum(w_i r_i), so d_w_i = scale *
+ * r_i.d_out + d_scale/d_w_i * (sum w r).d_out. `sum` and `scale`: those of bag_scale. */
+static void weights_gradient(const trm_bags *bags, int64_t b, double sum, double scale,
                              const float *d_out, float *d_weights) {
+    int64_t begin = bags->offsets[b], end = bags->offsets[b + 1];
+    int32_t width = bags->width;
     double whole = 0;
     for (int64_t i = begin; i < end; i++) {
-        whole += weight_at(weights, i) * dot_product(rows + i * width, d_out, width);
+        whole += weight_at(bags->weights, i) * dot_product(bags->rows + i * width, d_out, width);
     }
     for (int64_t i = begin; i < end; i++) {
         double d_scale = 0;
-        if (pooling == TRM_BAG_MEAN && sum != 0) {
+        if (bags->pooling == TRM_BAG_MEAN && sum != 0) {
             d_scale = -scale / sum;
-        } else if (pooling == TRM_BAG_SQRT_N && sum != 0) {
-            d_scale = -scale * weight_at(weights, i) / sum;
+        } else if (bags->pooling == TRM_BAG_SQRT_N && sum != 0) {
+            d_scale = -scale * weight_at(bags->weights, i) / sum;
         }
         d_weights[i] =
-            (float)(scale * dot_product(rows + i * width, d_out, width) + d_scale * whole);
+            (float)(scale * dot_product(bags->rows + i * width, d_out, width) + d_scale * whole);
     }
 }
 
 /* Contract in trireme/ps.h. A row that occurs in several bags has a gradient in each place; the
  * push sums them by key. */
-void trm_pool_rows_gradient(trm_bag_pooling pooling, const float *rows, const float *weights,
-                            const int64_t *offsets, int64_t bags, int32_t width, const float *d_out,
-                            float *d_rows, float *d_weights) {
-    if (bags > 0) {
-        TRMI_NEED_OR(, NULL, offsets, d_out, d_rows);
+void trm_pool_rows_gradient(const trm_bags *bags, const float *d_out, float *d_rows,
+                            float *d_weights) {
+    TRMI_NEED_OR(, NULL, bags, d_out, d_rows);
+    if (bags->count > 0) {
+        TRMI_NEED_OR(, NULL, bags->offsets);
     }
-    for (int64_t b = 0; b < bags; b++) {
+    int32_t width = bags->width;
+    for (int64_t b = 0; b < bags->count; b++) {
         double sum;
-        float scale = bag_scale(pooling, weights, offsets[b], offsets[b + 1], &sum);
+        float scale = bag_scale(bags, b, &sum);
         const float *from = d_out + b * width;
-        for (int64_t i = offsets[b]; i < offsets[b + 1]; i++) {
-            float factor = scale * (float)weight_at(weights, i);
+        for (int64_t i = bags->offsets[b]; i < bags->offsets[b + 1]; i++) {
+            float factor = scale * (float)weight_at(bags->weights, i);
             for (int32_t j = 0; j < width; j++) {
                 d_rows[i * width + j] = factor * from[j];
             }
         }
         if (d_weights != NULL) {
-            weights_gradient(pooling, rows, weights, offsets[b], offsets[b + 1], sum, (double)scale,
-                             width, from, d_weights);
+            weights_gradient(bags, b, sum, (double)scale, from, d_weights);
         }
     }
 }
