@@ -29,7 +29,7 @@ OPTIONAL = {
     'trm_distribute_shard_arrays': 'distribute',
     'trm_estimator_create': 'params', 'trm_train_and_evaluate': 'train eval out',  # train: a server needs none
    
-    'trm_meter_get_peaks': 'median best', 'trm_exec_profile': 'beside step_seconds',
+    'trm_meter_get_peaks': 'median best', 'trm_exec_profile': 'options',
     'trm_language_build': 'options', 'trm_language_loss': 'options',
     'trm_generator_choose': 'sampling', 'trm_mixture_of_experts': 'load_balance',
     'trm_graph_create': 'options', 'trm_batch_norm': 'options', 'trm_conv2d': 'options',
@@ -38,7 +38,7 @@ OPTIONAL = {
     'trm_softmax_cross_entropy': 'options', 'trm_network_build': 'options', 'trm_vit': 'options',
     'trm_loss_softmax': 'context', 'trm_loss_softmax_expand': 'context', 'trm_loss_logistic': 'context',
     'trm_planner_share': 'planner',
-    'trm_planner_plan': 'about', 'trm_plan_read': 'text', 'trm_planner_run': 'comm plan profile context',
+    'trm_planner_plan': 'about', 'trm_plan_read': 'text', 'trm_planner_run': 'comm',
     'trm_planner_compare': 'comm', 'trm_ps_row': 'info values slots', 'trm_ps_audit_row': 'info values slots writers writer_count',
     'trm_ps_folder_row': 'info values slots', 'trm_ps_push': 'options', 'trm_ps_checkpoint': 'result',
     'trm_ps_place': 'partition', 'trm_ps_batch_add': 'rows gradients',

@@ -562,19 +562,28 @@ typedef struct trm_step_profile {
     int32_t same;
     int32_t first_same; /* index of the first of them */
 } trm_step_profile;
-/* Runs the program `repeats` times and gives the median time of each program step.
- *   param    beside: NULL = nothing; a meter: rates are sampled after each run (and FLOP/s 20 times
- *            per second between operators), so that both are measured at the same clock frequency
- *            and load
- *            step_seconds: NULL; else the optimiser runs after each run at learning rate 0, changes
- *            only its slots, is the last of the list (kind "optimizer"), and *step_seconds is the
- *            median of all together
+/* Options of a profile. Zero means the default. */
+typedef struct trm_profile_options {
+    int32_t repeats; /* runs of the program; 0 = 1 */
+    /* rates are sampled after each run (and FLOP/s 20 times per second between operators), so that
+     * both are measured at the same clock frequency and load; NULL = nothing is measured beside */
+    trm_meter *beside;
+    /* the optimiser runs after each run at learning rate 0, which changes only its slots, and is
+     * the last step of the profile (kind "optimizer") */
+    bool update;
+} trm_profile_options;
+/* The times of a whole program. */
+typedef struct trm_program_profile {
+    const trm_step_profile *steps; /* [count] the exec's, valid until the next profile */
+    int32_t count;                 /* of steps */
+    double seconds;                /* of one run, median */
+} trm_program_profile;
+/* Runs the program some times and gives the median time of each program step.
+ *   param    options: NULL = defaults
  *   errors   those of trm_exec_forward_backward and trm_exec_update
- *   owns     *out [count]: the exec, valid until the next call
  *   level    unstable */
-TRM_API TRM_MUST_USE trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside,
-                                                 const trm_step_profile **out, int32_t *count,
-                                                 double *step_seconds, trm_error *err);
+TRM_API TRM_MUST_USE trm_status trm_exec_profile(trm_exec *exec, const trm_profile_options *options,
+                                                 trm_program_profile *out, trm_error *err);
 
 #ifdef __cplusplus
 }

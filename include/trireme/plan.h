@@ -251,18 +251,21 @@ typedef struct trm_planner_run_result {
 /* Receives the time of one program step of this rank (phase "update": the optimiser). */
 typedef void (*trm_planner_profile)(void *context, const char *phase, const char *name,
                                     const char *kind, double seconds);
+/* The run of a plan. Zero means the default. */
+typedef struct trm_planner_run_options {
+    const char *plan; /* text of a plan file for the communicator's ranks; NULL = data parallel */
+    int32_t steps;    /* number of steps that are timed; 0 = 1 */
+    /* receives the time of each program step, after the steps were timed; NULL = none */
+    trm_planner_profile profile;
+    void *context; /* for `profile` */
+} trm_planner_run_options;
 /* Runs a plan for a few steps on random data, to compare a prediction with. Collective.
  *   param    model: as for trm_planner_create
- *            plan: text of a plan file for the communicator's ranks
- *            profile: receives the time of each program step, after the steps were timed; NULL =
- *            none
- *            steps: number of steps that are timed
- *            context: for `profile`
+ *            comm: the ranks that run; NULL = this process alone
  *   errors   INVALID (the plan does not fit), NOMEM, those of trm_exec_create and of the network
  *   level    unstable */
 TRM_API TRM_MUST_USE trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm,
-                                                const char *plan, int32_t steps,
-                                                trm_planner_profile profile, void *context,
+                                                const trm_planner_run_options *options,
                                                 trm_planner_run_result *out, trm_error *err);
 
 enum { TRM_COMPARED_PLANS = 8 };
@@ -275,16 +278,20 @@ typedef struct trm_planner_comparison {
     double ahead[TRM_COMPARED_PLANS];
     double resolution[TRM_COMPARED_PLANS]; /* differences below this fraction are noise */
 } trm_planner_comparison;
-/* Runs up to 8 plans in turns of `steps` steps, forwards and backwards, so that all plans meet the
- * machine in the same states. Runs for about `seconds`, and at least four turns; it ends earlier
- * when each plan's distance from the fastest is known to 1 %, or the plan is known to be slower.
- * Collective.
- *   param    plans: [count] texts of plan files; used on rank 0 only, `count` is equal on all ranks
+/* The plans of a comparison. */
+typedef struct trm_planner_compare_options {
+    const char *const *plans; /* [count] texts of plan files; used on rank 0 only */
+    int32_t count;            /* 2 to TRM_COMPARED_PLANS, equal on all ranks */
+    int32_t steps;            /* of each plan in a turn, at least 1 */
+    double seconds;           /* for all turns, about; four turns run in any case */
+} trm_planner_compare_options;
+/* Runs plans in turns, forwards and backwards, so that all plans meet the machine in the same
+ * states. It ends before its time when each plan's distance from the fastest is known to 1 %, or
+ * the plan is known to be slower. Collective.
  *   errors   those of trm_planner_run
  *   level    unstable */
 TRM_API TRM_MUST_USE trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
-                                                    const char *const *plans, int32_t count,
-                                                    int32_t steps, double seconds,
+                                                    const trm_planner_compare_options *options,
                                                     trm_planner_comparison *out, trm_error *err);
 
 /* ==== plans for machines that are not here ============================================== */

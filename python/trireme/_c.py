@@ -1041,6 +1041,20 @@ class trm_step_profile(Structure):
     """
 
 
+class trm_profile_options(Structure):
+    """repeats: runs of the program; 0 = 1
+    beside: rates are sampled after each run (and FLOP/s 20 times per second between operators), so that both are measured at the same clock frequency and load; NULL = nothing is measured beside
+    update: the optimiser runs after each run at learning rate 0, which changes only its slots, and is the last step of the profile (kind "optimizer")
+    """
+
+
+class trm_program_profile(Structure):
+    """steps: [count] the exec's, valid until the next profile
+    count: of steps
+    seconds: of one run, median
+    """
+
+
 class trm_named_tensor(Structure):
     """name: of the tensor
     tensor: its elements
@@ -1917,12 +1931,28 @@ class trm_planner_run_result(Structure):
     """
 
 
+class trm_planner_run_options(Structure):
+    """plan: text of a plan file for the communicator's ranks; NULL = data parallel
+    steps: number of steps that are timed; 0 = 1
+    profile: receives the time of each program step, after the steps were timed; NULL = none
+    context: for `profile`
+    """
+
+
 class trm_planner_comparison(Structure):
     """turns: 0 = there was no time for one
     fastest: index of the plan
     seconds: of a step of each plan: median of the turns
     ahead: by which fraction of its own time a plan is faster than plan 0 in the same turn: median
     resolution: differences below this fraction are noise
+    """
+
+
+class trm_planner_compare_options(Structure):
+    """plans: [count] texts of plan files; used on rank 0 only
+    count: 2 to TRM_COMPARED_PLANS, equal on all ranks
+    steps: of each plan in a turn, at least 1
+    seconds: for all turns, about; four turns run in any case
     """
 
 
@@ -2550,6 +2580,16 @@ trm_step_profile._fields_ = [
     ('reuse_bytes', c_double),
     ('same', c_int32),
     ('first_same', c_int32),
+]
+trm_profile_options._fields_ = [
+    ('repeats', c_int32),
+    ('beside', c_void_p),
+    ('update', c_bool),
+]
+trm_program_profile._fields_ = [
+    ('steps', POINTER(trm_step_profile)),
+    ('count', c_int32),
+    ('seconds', c_double),
 ]
 trm_named_tensor._fields_ = [
     ('name', c_char_p),
@@ -3282,12 +3322,24 @@ trm_planner_run_result._fields_ = [
     ('loss', c_float),
 ]
 trm_planner_profile = CFUNCTYPE(None, c_void_p, c_char_p, c_char_p, c_char_p, c_double)
+trm_planner_run_options._fields_ = [
+    ('plan', c_char_p),
+    ('steps', c_int32),
+    ('profile', trm_planner_profile),
+    ('context', c_void_p),
+]
 trm_planner_comparison._fields_ = [
     ('turns', c_int32),
     ('fastest', c_int32),
     ('seconds', c_double * 8),
     ('ahead', c_double * 8),
     ('resolution', c_double * 8),
+]
+trm_planner_compare_options._fields_ = [
+    ('plans', POINTER(c_char_p)),
+    ('count', c_int32),
+    ('steps', c_int32),
+    ('seconds', c_double),
 ]
 trm_hardware_plan_options._fields_ = [
     ('model', c_char_p),
@@ -4977,17 +5029,11 @@ FUNCTIONS = {
           threads  any
           level    unstable
         """),
-    'trm_exec_profile': (c_int, (c_void_p, c_int, c_void_p, POINTER(POINTER(trm_step_profile)), POINTER(c_int32), POINTER(c_double), POINTER(trm_error),),
-        'exec repeats beside out count step_seconds err',
-        """Runs the program `repeats` times and gives the median time of each program step.
-          param    beside: NULL = nothing; a meter: rates are sampled after each run (and FLOP/s 20 times
-                   per second between operators), so that both are measured at the same clock frequency
-                   and load
-                   step_seconds: NULL; else the optimiser runs after each run at learning rate 0, changes
-                   only its slots, is the last of the list (kind "optimizer"), and *step_seconds is the
-                   median of all together
+    'trm_exec_profile': (c_int, (c_void_p, POINTER(trm_profile_options), POINTER(trm_program_profile), POINTER(trm_error),),
+        'exec options out err',
+        """Runs the program some times and gives the median time of each program step.
+          param    options: NULL = defaults
           errors   those of trm_exec_forward_backward and trm_exec_update
-          owns     *out [count]: the exec, valid until the next call
           level    unstable
         """),
     'trm_safetensors_write': (c_int, (c_char_p, POINTER(trm_named_tensor), c_int64, POINTER(trm_text_pair), c_int64, POINTER(trm_error),),
@@ -6178,25 +6224,19 @@ FUNCTIONS = {
           owns     caller: trm_free(*text)
           level    unstable
         """),
-    'trm_planner_run': (c_int, (POINTER(trm_model_options), c_void_p, c_char_p, c_int32, trm_planner_profile, c_void_p, POINTER(trm_planner_run_result), POINTER(trm_error),),
-        'model comm plan steps profile context out err',
+    'trm_planner_run': (c_int, (POINTER(trm_model_options), c_void_p, POINTER(trm_planner_run_options), POINTER(trm_planner_run_result), POINTER(trm_error),),
+        'model comm options out err',
         """Runs a plan for a few steps on random data, to compare a prediction with. Collective.
           param    model: as for trm_planner_create
-                   plan: text of a plan file for the communicator's ranks
-                   profile: receives the time of each program step, after the steps were timed; NULL =
-                   none
-                   steps: number of steps that are timed
-                   context: for `profile`
+                   comm: the ranks that run; NULL = this process alone
           errors   INVALID (the plan does not fit), NOMEM, those of trm_exec_create and of the network
           level    unstable
         """),
-    'trm_planner_compare': (c_int, (POINTER(trm_model_options), c_void_p, POINTER(c_char_p), c_int32, c_int32, c_double, POINTER(trm_planner_comparison), POINTER(trm_error),),
-        'model comm plans count steps seconds out err',
-        """Runs up to 8 plans in turns of `steps` steps, forwards and backwards, so that all plans meet the
-        machine in the same states. Runs for about `seconds`, and at least four turns; it ends earlier
-        when each plan's distance from the fastest is known to 1 %, or the plan is known to be slower.
-        Collective.
-          param    plans: [count] texts of plan files; used on rank 0 only, `count` is equal on all ranks
+    'trm_planner_compare': (c_int, (POINTER(trm_model_options), c_void_p, POINTER(trm_planner_compare_options), POINTER(trm_planner_comparison), POINTER(trm_error),),
+        'model comm options out err',
+        """Runs plans in turns, forwards and backwards, so that all plans meet the machine in the same
+        states. It ends before its time when each plan's distance from the fastest is known to 1 %, or
+        the plan is known to be slower. Collective.
           errors   those of trm_planner_run
           level    unstable
         """),
@@ -6336,6 +6376,8 @@ STRUCTS = (
     trm_peak_memory,
     trm_machine_peak,
     trm_step_profile,
+    trm_profile_options,
+    trm_program_profile,
     trm_named_tensor,
     trm_text_pair,
     trm_safetensors_entry,
@@ -6414,7 +6456,9 @@ STRUCTS = (
     trm_plan_info,
     trm_simulation_options,
     trm_planner_run_result,
+    trm_planner_run_options,
     trm_planner_comparison,
+    trm_planner_compare_options,
     trm_hardware_plan_options,
     trm_hardware_plan_info,
     trm_verify_options,

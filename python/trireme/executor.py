@@ -222,9 +222,9 @@ class Exec(Owner):
 
     def profile(self, repeats=5):
         """The median time of each program step: a list of dictionaries."""
-        out, count = ctypes.POINTER(_c.trm_step_profile)(), ctypes.c_int32()
-        call(_c.trm_exec_profile, self.handle, repeats, None, byref(out), byref(count), None)
-        return [as_dict(out[i]) for i in range(count.value)]
+        options, out = _c.trm_profile_options(repeats=repeats), _c.trm_program_profile()
+        call(_c.trm_exec_profile, self.handle, byref(options), byref(out))
+        return [as_dict(out.steps[i]) for i in range(out.count)]
 
     def close(self):
         """Ends the program; its memory is freed when the last array over it is gone."""

@@ -220,17 +220,16 @@ static void describe_update(const trm_exec *exec, double seconds, trm_step_profi
 
 /* Contract in trireme/exec.h. The times of a step are the medians over the repeats, not the
  * minima, so that they add up to about the whole. */
-trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside,
-                            const trm_step_profile **out, int32_t *count, double *step_seconds,
-                            trm_error *err) {
-    TRMI_NEED(err, exec, out, count);
+trm_status trm_exec_profile(trm_exec *exec, const trm_profile_options *options,
+                            trm_program_profile *out, trm_error *err) {
+    TRMI_NEED(err, exec, out);
     const trm_program *p = exec->program;
+    const trm_profile_options o = options != NULL ? *options : (trm_profile_options){0};
     stopwatch w = {.exec = exec,
-                   .beside = beside,
-                   .repeats = repeats < 1 ? 1 : repeats,
+                   .beside = o.beside,
+                   .repeats = o.repeats < 1 ? 1 : o.repeats,
                    .sampled = profile_clock(exec)};
-    w.update = step_seconds != NULL && p->training && !exec->updated_elsewhere &&
-               exec->accumulator == NULL;
+    w.update = o.update && p->training && !exec->updated_elsewhere && exec->accumulator == NULL;
     w.rows = p->steps_count + w.update;
     w.times = trmi_alloc((size_t)(w.rows + 1) * (size_t)w.repeats * sizeof *w.times);
     trmi_free(exec->profile);
@@ -244,8 +243,8 @@ trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside,
     w.wholes = w.times + (size_t)w.rows * (size_t)w.repeats;
     for (int r = 0; r < w.repeats; r++) {
         TRMI_TRY_GOTO(status, time_step(&w, r, err), done);
-        if (beside != NULL) {
-            trm_meter_sample(beside);
+        if (o.beside != NULL) {
+            trm_meter_sample(o.beside);
         }
     }
     /* The median of the repeats of each step; the update has the last row. */
@@ -257,11 +256,8 @@ trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside,
             describe_update(exec, seconds, &exec->profile[i]);
         }
     }
-    if (step_seconds != NULL) {
-        *step_seconds = trmi_median(w.wholes, w.repeats);
-    }
-    *out = exec->profile;
-    *count = w.rows;
+    *out = (trm_program_profile){
+        .steps = exec->profile, .count = w.rows, .seconds = trmi_median(w.wholes, w.repeats)};
 done:
     trmi_free(w.times);
     return status;

@@ -151,14 +151,13 @@ static void fusion_changes_nothing(void **state) {
 /* Lists the kinds of a program's steps in their order. */
 static int32_t kinds_of(trm_exec *exec, const char *kinds[64]) {
     trm_error err;
-    const trm_step_profile *steps;
-    int32_t count;
-    CHECK_OK(trm_exec_profile(exec, 1, NULL, &steps, &count, NULL, &err), err);
-    assert_in_range(count, 1, 64);
-    for (int32_t i = 0; i < count; i++) {
-        kinds[i] = steps[i].kind;
+    trm_program_profile profile;
+    CHECK_OK(trm_exec_profile(exec, NULL, &profile, &err), err);
+    assert_in_range(profile.count, 1, 64);
+    for (int32_t i = 0; i < profile.count; i++) {
+        kinds[i] = profile.steps[i].kind;
     }
-    return count;
+    return profile.count;
 }
 
 /* Guide 002's loss of small operators becomes the fused one: the same steps, so the same time, and

@@ -101,12 +101,11 @@ static void forward_overwrites_gradients(void **state) {
     CHECK_OK(trm_exec_update(exec, 0.1, &err), err);
     assert_int_equal(trm_exec_step(exec), 1);
     /* a profile runs backward itself */
-    const trm_step_profile *steps;
-    int32_t count;
-    double seconds;
+    const trm_profile_options options = {.update = true};
+    trm_program_profile profile;
     CHECK_OK(trm_exec_forward(exec, &err), err);
-    CHECK_OK(trm_exec_profile(exec, 1, NULL, &steps, &count, &seconds, &err), err);
-    assert_true(count > 0);
+    CHECK_OK(trm_exec_profile(exec, &options, &profile, &err), err);
+    assert_true(profile.count > 0);
     trm_exec_destroy(exec);
 }
 
@@ -176,9 +175,8 @@ static void profile_completes_handed_out_gradients(void **state) {
     trm_error err;
     float *parameters, *gradients;
     int64_t count;
-    const trm_step_profile *steps;
-    int32_t steps_count;
-    double seconds;
+    const trm_profile_options options = {.update = true};
+    trm_program_profile profile;
     trm_exec *a = make_exec((trm_exec_options){.optimizer = {.kind = TRM_MOMENTUM}}),
              *b = make_exec((trm_exec_options){.optimizer = {.kind = TRM_MOMENTUM}});
     trm_exec_ranges(a, &parameters, &gradients, &count);
@@ -187,7 +185,7 @@ static void profile_completes_handed_out_gradients(void **state) {
     memcpy(expected, gradients, (size_t)count * sizeof *expected);
     trm_exec_ranges(b, &parameters, &gradients, &count);
     feed_batch(b, 0);
-    CHECK_OK(trm_exec_profile(b, 1, NULL, &steps, &steps_count, &seconds, &err), err);
+    CHECK_OK(trm_exec_profile(b, &options, &profile, &err), err);
     assert_memory_equal(expected, gradients, (size_t)count * sizeof *expected);
     free(expected);
     trm_exec_destroy(a);

@@ -103,31 +103,30 @@ static void tell_peak(const trm_machine_peak *p, const char *which) {
 
 /* Returns the sum of a bound over all operators. */
 static double sum_of(double (*bound)(const trm_step_profile *, const trm_machine_peak *),
-                     const trm_step_profile *steps, int32_t count, const trm_machine_peak *p) {
+                     const trm_program_profile *profile, const trm_machine_peak *p) {
     double sum = 0;
-    for (int32_t i = 0; i < count; i++) {
-        sum += bound(&steps[i], p);
+    for (int32_t i = 0; i < profile->count; i++) {
+        sum += bound(&profile->steps[i], p);
     }
     return sum;
 }
 
 /* Prints the sums over all operators and the whole step, with bounds from the machine's median
  * (`p`) and best (`best`) samples. */
-static void tell_total(const app_context *app, const char *name, const trm_step_profile *steps,
-                       int32_t count, double step, const trm_machine_peak *p,
-                       const trm_machine_peak *best) {
-    double seconds = 0, bound = sum_of(bound_of, steps, count, p),
-           least = sum_of(bound_of, steps, count, best);
-    double roofline = sum_of(roofline_of, steps, count, p);
-    for (int32_t i = 0; i < count; i++) {
-        seconds += steps[i].seconds;
+static void tell_total(const app_context *app, const char *name, const trm_program_profile *profile,
+                       const trm_machine_peak *p, const trm_machine_peak *best) {
+    double seconds = 0, step = profile->seconds, bound = sum_of(bound_of, profile, p),
+           least = sum_of(bound_of, profile, best);
+    double roofline = sum_of(roofline_of, profile, p);
+    for (int32_t i = 0; i < profile->count; i++) {
+        seconds += profile->steps[i].seconds;
     }
     const double *memory = p->memory[p->memory_count - 1].bytes_per_second;
     app_begin(APP_RESULT, "bench", "ops_total");
     tell_peak(p, "median");
     tell_peak(best, "best");
     app_put(app_text("model", name, NULL), app_text("precision", app->o.precision, NULL),
-            app_int("steps", count, "all %d operators"),
+            app_int("steps", profile->count, "all %d operators"),
             app_real("sum_seconds", seconds, ": %.2f{1e3} ms"),
             app_real("bound_seconds", bound, "; sum of their bounds: %.2f{1e3} ms"),
             app_real("bound_fraction", bound / seconds, "; fraction %.3f"),
@@ -153,19 +152,18 @@ static void tell_total(const app_context *app, const char *name, const trm_step_
 /* Measures operators and machine in turns, and prints each distinct operator once. */
 static trm_status measure_operators(const app_context *app, trm_model *model, const char *name,
                                     trm_error *err) {
-    const trm_step_profile *steps;
-    int32_t count;
+    trm_program_profile profile;
     trm_meter *machine;
     trm_machine_peak peak, best;
-    double step;
     trm_status status = trm_meter_create((int)app->o.threads, &machine, err);
     if (status != TRM_OK) {
         return status;
     }
     /* Sample the machine first; the profile takes one sample after each run. */
     trm_meter_sample(machine);
-    status = trm_exec_profile(trm_model_exec(model), (int)app->o.repeats, machine, &steps, &count,
-                              &step, err);
+    const trm_profile_options options = {
+        .repeats = (int32_t)app->o.repeats, .beside = machine, .update = true};
+    status = trm_exec_profile(trm_model_exec(model), &options, &profile, err);
     trm_meter_get_peaks(machine, &peak, &best);
     trm_meter_destroy(machine);
     if (status != TRM_OK) {
@@ -173,12 +171,12 @@ static trm_status measure_operators(const app_context *app, trm_model *model, co
     }
     app_print("%-28s %-20s %-14s %4s %12s %17s %12s %8s\n", "operator", "kind", "algorithm", "same",
               "median", "arithmetic", "memory", "of peak");
-    for (int32_t i = 0; i < count; i++) {
-        if (steps[i].first_same == i) {
-            tell_step(app, &steps[i], &peak);
+    for (int32_t i = 0; i < profile.count; i++) {
+        if (profile.steps[i].first_same == i) {
+            tell_step(app, &profile.steps[i], &peak);
         }
     }
-    tell_total(app, name, steps, count, step, &peak, &best);
+    tell_total(app, name, &profile, &peak, &best);
     return TRM_OK;
 }
 

@@ -89,13 +89,13 @@ static trm_status measure_plans(app_context *app, trm_error *err) {
         char *plan = NULL;
         trm_planner_run_result result;
         status = app_read_plan(path, &plan, err);
-        status = status == TRM_OK
-                     ? trm_planner_run(&model, app_comm(app), plan, (int32_t)app->o.repeats,
-                                       app->o.plan_profile && app_rank(app) == 0 ? tell_step
-                                       : app->o.plan_profile                     ? skip_step
-                                                                                 : NULL,
-                                       app, &result, err)
-                     : status;
+        trm_planner_run_options run = {
+            .plan = plan, .steps = (int32_t)app->o.repeats, .context = app};
+        if (app->o.plan_profile) {
+            run.profile = app_rank(app) == 0 ? tell_step : skip_step;
+        }
+        status =
+            status == TRM_OK ? trm_planner_run(&model, app_comm(app), &run, &result, err) : status;
         trm_free(plan);
         if (status == TRM_OK) {
             print_result(app, path, &result);

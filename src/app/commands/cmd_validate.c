@@ -82,8 +82,8 @@ static trm_status take_part(app_context *app, trm_planner *planner, const trm_mo
                             trm_error *err) {
     trm_status status = share_decision(app, what, &text, err);
     if (status == TRM_OK && *what == RUN) {
-        status = trm_planner_run(model, app_comm(app), text, (int32_t)app->o.repeats, NULL, NULL,
-                                 result, err);
+        const trm_planner_run_options run = {.plan = text, .steps = (int32_t)app->o.repeats};
+        status = trm_planner_run(model, app_comm(app), &run, result, err);
     } else if (status == TRM_OK && *what == LOOK) {
         status = trm_planner_remeasure(planner, err);
     }
@@ -209,21 +209,21 @@ static trm_status find_regret(app_context *app, const trm_planner *planner,
     trm_planner_comparison c;
     *out = (regret){.plans = 1};
     trm_status status = trm_comm_broadcast(app_comm(app), head, 2, TRM_FLOAT64, 0, err);
-    int32_t some = (int32_t)head[0], steps = head[1] > long_step ? 2 : 4;
+    int32_t some = (int32_t)head[0];
     if (status != TRM_OK || some < 2) {
         return status;
     }
-    /* the library runs the plans in turns for these seconds */
-    double seconds = fmin(longest, fmax(shortest, COMPARED_STEPS * head[1]));
+    const trm_planner_compare_options turns = {
+        .plans = (const char *const *)plans,
+        .count = some,
+        .steps = head[1] > long_step ? 2 : 4,
+        .seconds = fmin(longest, fmax(shortest, COMPARED_STEPS * head[1]))};
     for (int32_t i = 0; leads && i < some; i++) {
         plans[i] = trm_planner_plan(planner, list[i], NULL);
         status = plans[i] == NULL ? app_no_memory(err, "for a plan") : status;
     }
     app_status_line("%d plans in turns", (int)some);
-    status = status == TRM_OK
-                 ? trm_planner_compare(model, app_comm(app), (const char *const *)plans, some,
-                                       steps, seconds, &c, err)
-                 : status;
+    status = status == TRM_OK ? trm_planner_compare(model, app_comm(app), &turns, &c, err) : status;
     for (int32_t i = 0; i < some; i++) {
         trm_free(plans[i]);
     }

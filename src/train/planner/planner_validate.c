@@ -87,13 +87,13 @@ static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps,
 }
 
 /* Calls `profile` for each kernel of the program, and with the median time of the update. */
-static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profile profile,
-                               void *context, trm_error *err) {
-    const trm_step_profile *list;
-    int32_t count;
-    TRMI_TRY(trm_exec_profile(exec, steps, NULL, &list, &count, NULL, err));
-    for (int32_t i = 0; i < count; i++) {
-        profile(context, list[i].phase, list[i].name, list[i].kind, list[i].seconds);
+static trm_status tell_profile(trm_exec *exec, const trm_planner_run_options *o, trm_error *err) {
+    int32_t steps = o->steps < 1 ? 1 : o->steps;
+    trm_program_profile program;
+    TRMI_TRY(trm_exec_profile(exec, &(trm_profile_options){.repeats = steps}, &program, err));
+    for (int32_t i = 0; i < program.count; i++) {
+        const trm_step_profile *s = &program.steps[i];
+        o->profile(o->context, s->phase, s->name, s->kind, s->seconds);
     }
     double *times;
     trm_status status = TRMI_NEW(err, times, steps, "to time the optimiser");
@@ -104,7 +104,7 @@ static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profil
         times[i] = trmi_os_now() - begin;
     }
     if (status == TRM_OK) {
-        profile(context, "update", "update", "optimiser", trmi_median(times, steps));
+        o->profile(o->context, "update", "update", "optimiser", trmi_median(times, steps));
     }
     trmi_free(times);
     return status;
@@ -112,10 +112,10 @@ static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profil
 
 /* Contract in trireme/plan.h. Memory is measured as the growth of the process around creation
  * and steps. */
-trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const char *plan,
-                           int32_t steps, trm_planner_profile profile, void *context,
-                           trm_planner_run_result *out, trm_error *err) {
-    TRMI_NEED(err, model, out);
+trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm,
+                           const trm_planner_run_options *options, trm_planner_run_result *out,
+                           trm_error *err) {
+    TRMI_NEED(err, model, options, out);
     trm_inputs *inputs;
     trm_exec *exec = NULL;
     trm_node loss;
@@ -126,8 +126,8 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
     trm_status status =
         build_graph(model, comm != NULL ? trm_comm_size(comm) : 1, inputs, &loss, err);
     if (status == TRM_OK) {
-        const trm_exec_options options = options_of(model, comm, plan, loss);
-        status = trm_exec_create(inputs->graph, &options, &exec, err);
+        const trm_exec_options of_exec = options_of(model, comm, options->plan, loss);
+        status = trm_exec_create(inputs->graph, &of_exec, &exec, err);
     }
     /* Make random inputs; keys and labels are below the number of classes. */
     for (int32_t i = 0; status == TRM_OK && i < inputs->count; i++) {
@@ -140,10 +140,10 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
     }
     /* Measure the time first: profiling adds clocks to each step. */
     trm_planner_run_result result = {.seconds = 0};
-    status =
-        status == TRM_OK ? time_steps(exec, comm, steps < 1 ? 1 : steps, &result, err) : status;
-    if (status == TRM_OK && profile != NULL) {
-        status = tell_profile(exec, steps, profile, context, err);
+    int32_t steps = options->steps < 1 ? 1 : options->steps;
+    status = status == TRM_OK ? time_steps(exec, comm, steps, &result, err) : status;
+    if (status == TRM_OK && options->profile != NULL) {
+        status = tell_profile(exec, options, err);
     }
     if (status == TRM_OK) {
         trm_exec_info info;
@@ -167,17 +167,18 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
 /* Contract in trireme/plan.h. The benchmark (exec/autoparallel/near_ties.h) decides how many
  * turns are needed. */
 trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
-                               const char *const *plans, int32_t count, int32_t steps,
-                               double seconds, trm_planner_comparison *out, trm_error *err) {
-    TRMI_NEED(err, model, out);
+                               const trm_planner_compare_options *options,
+                               trm_planner_comparison *out, trm_error *err) {
+    TRMI_NEED(err, model, options, out);
+    int32_t count = options->count;
     if (count > 0) {
-        TRMI_NEED(err, plans);
+        TRMI_NEED(err, options->plans);
     }
-    if (comm == NULL || count < 2 || count > TRM_COMPARED_PLANS || steps < 1) {
+    if (comm == NULL || count < 2 || count > TRM_COMPARED_PLANS || options->steps < 1) {
         return TRMI_FAIL(
             err, TRM_INVALID,
             "to compare: ranks, 2 to %d plans and a step or more; found %d plans, %d steps",
-            TRM_COMPARED_PLANS, (int)count, (int)steps);
+            TRM_COMPARED_PLANS, (int)count, (int)options->steps);
     }
     trm_inputs *inputs;
     trm_node loss;
@@ -186,17 +187,17 @@ trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
     trmi_plan_times result;
     trm_status status = build_graph(model, trm_comm_size(comm), inputs, &loss, err);
     if (status == TRM_OK) {
-        const trm_exec_options options = options_of(model, comm, NULL, loss);
+        const trm_exec_options of_exec = options_of(model, comm, NULL, loss);
         trmi_plan_benchmark benchmark = {.comm = comm,
                                          .graph = inputs->graph,
-                                         .options = &options,
+                                         .options = &of_exec,
                                          .count = count,
-                                         .steps = steps,
-                                         .seconds = seconds,
+                                         .steps = options->steps,
+                                         .seconds = options->seconds,
                                          .at_least = 4,
                                          .fine = TRMI_TIES_FINE};
         for (int32_t i = 0; i < count && trm_comm_rank(comm) == 0; i++) {
-            benchmark.plans[i] = plans[i];
+            benchmark.plans[i] = options->plans[i];
         }
         status = trmi_plan_benchmark_run(&benchmark, &result, err);
     }
