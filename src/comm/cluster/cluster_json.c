@@ -214,19 +214,17 @@ trm_status trmi_cjson_string(const trmi_cjson_at *at, const json_t *object, cons
     return TRM_OK;
 }
 
-/* Contract in cluster_json.h. `plain`: numbers without quotes are allowed in this form of table. */
 trm_status trmi_cjson_integer(const trmi_cjson_at *at, const json_t *object, const char *key,
-                              bool required, bool plain, int64_t low, int64_t high, int64_t *out,
-                              trm_error *err) {
+                              trmi_cjson_range range, int64_t *out, trm_error *err) {
+    const char *kind = range.plain ? "a number" : "a number in quotes";
     json_t *value = json_object_get(object, key);
     char path[128], expected[80], found[64];
     int64_t number;
     if (value == NULL) {
-        return required ? fail_missing(at, key, plain ? "a number" : "a number in quotes", err)
-                        : TRM_OK;
+        return range.optional ? TRM_OK : fail_missing(at, key, kind, err);
     }
     /* these forms of table write numbers as strings, and Ascend's reader accepts nothing else */
-    if (json_is_integer(value) && !plain) {
+    if (json_is_integer(value) && !range.plain) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: %s: numbers are strings in this form, found %lld; write \"%lld\"",
                          at->name, trmi_cjson_path(at, key, path, sizeof path),
@@ -236,13 +234,14 @@ trm_status trmi_cjson_integer(const trmi_cjson_at *at, const json_t *object, con
     if (json_is_integer(value)) {
         number = json_integer_value(value);
     } else if (!json_is_string(value)) {
-        return fail_wrong(at, key, plain ? "a number" : "a number in quotes", value, err);
+        return fail_wrong(at, key, kind, value, err);
     } else if (!trmi_decimal(json_string_value(value), &number)) {
         return fail_wrong(at, key, "decimal digits", value, err);
     }
     /* Check the range, and write the result only then. */
-    if (number < low || number > high) {
-        snprintf(expected, sizeof expected, "%lld to %lld", (long long)low, (long long)high);
+    if (number < range.low || number > range.high) {
+        snprintf(expected, sizeof expected, "%lld to %lld", (long long)range.low,
+                 (long long)range.high);
         return TRMI_FAIL(err, TRM_INVALID, "%s: %s: %s expected, found %s", at->name,
                          trmi_cjson_path(at, key, path, sizeof path), expected,
                          trmi_cjson_found(value, found, sizeof found));

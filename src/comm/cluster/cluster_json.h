@@ -42,11 +42,15 @@ const char *trmi_cjson_path(const trmi_cjson_at *at, const char *key, char *text
  *   errors  INVALID */
 trm_status trmi_cjson_string(const trmi_cjson_at *at, const json_t *object, const char *key,
                              bool required, const char **out, trm_error *err);
-/* Reads a decimal number from `low` to `high`, written as a string ("3"); with `plain` also as a
- * number. */
+/* What a decimal number may be. */
+typedef struct trmi_cjson_range {
+    int64_t low, high; /* at least, at most */
+    bool optional;     /* the member may be missing */
+    bool plain;        /* written as a string ("3") or a number, else as a string only */
+} trmi_cjson_range;
+/* Reads a decimal number. */
 trm_status trmi_cjson_integer(const trmi_cjson_at *at, const json_t *object, const char *key,
-                              bool required, bool plain, int64_t low, int64_t high, int64_t *out,
-                              trm_error *err);
+                              trmi_cjson_range range, int64_t *out, trm_error *err);
 trm_status trmi_cjson_list(const trmi_cjson_at *at, const json_t *object, const char *key,
                            bool required, const json_t **out, trm_error *err);
 

@@ -87,8 +87,8 @@ static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, co
                          at->name, at->path, trmi_cjson_found(device, found, sizeof found));
     }
     /* A 910 server has devices 0 to 7, and each needs the address of its network interface. */
-    TRMI_TRY(trmi_cjson_integer(at, device, "device_id", true, false, 0,
-                                table->chip_910 ? 7 : TRMI_TABLE_DEVICE_MAX, &id, err));
+    const trmi_cjson_range ids = {.high = table->chip_910 ? 7 : TRMI_TABLE_DEVICE_MAX};
+    TRMI_TRY(trmi_cjson_integer(at, device, "device_id", ids, &id, err));
     row->device_id = (int32_t)id;
     TRMI_TRY(trmi_cjson_string(at, device, "device_ip", table->chip_910, &row->device_ip, err));
     if (table->chip_910 && row->device_ip[0] == '\0') {
@@ -152,8 +152,8 @@ static trm_status read_instance(trm_rank_table *table, const trmi_cjson_at *grou
     /* In the lab form the instance has the rank's number. In template 2 ranks follow from the
      * order, and the instance has the name of a pod. */
     if (lab) {
-        TRMI_TRY(trmi_cjson_integer(&at, instance, "rank_id", true, false, 0,
-                                    TRMI_TABLE_RANKS_MAX - 1, &rank, err));
+        const trmi_cjson_range ids = {.high = TRMI_TABLE_RANKS_MAX - 1};
+        TRMI_TRY(trmi_cjson_integer(&at, instance, "rank_id", ids, &rank, err));
     } else {
         TRMI_TRY(trmi_cjson_string(&at, instance, "pod_name", true, &pod, err));
         if (pod[0] == '\0') {

@@ -119,7 +119,8 @@ trm_status trmi_table_count(const trmi_cjson_at *at, const json_t *object, const
     /* A missing count equals what was found. */
     int64_t said = found;
     char path[128];
-    TRMI_TRY(trmi_cjson_integer(at, object, key, required, false, 0, INT32_MAX, &said, err));
+    const trmi_cjson_range counts = {.high = INT32_MAX, .optional = !required};
+    TRMI_TRY(trmi_cjson_integer(at, object, key, counts, &said, err));
     if (said != found) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: %s says %lld, but %s has %lld; make them equal",
                          at->name, trmi_cjson_path(at, key, path, sizeof path), (long long)said,

@@ -42,16 +42,16 @@ static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, co
                          at->name, at->path, trmi_cjson_found(device, found, sizeof found));
     }
     /* Members that are stored: the device, its rank, address and port. */
-    TRMI_TRY(trmi_cjson_integer(at, device, "device_id", true, false, 0, TRMI_TABLE_DEVICE_MAX, &id,
-                                err));
-    TRMI_TRY(trmi_cjson_integer(at, device, "rank_id", true, false, 0, TRMI_TABLE_RANKS_MAX - 1,
-                                &rank, err));
+    const trmi_cjson_range ids = {.high = TRMI_TABLE_DEVICE_MAX},
+                           ranks = {.high = TRMI_TABLE_RANKS_MAX - 1},
+                           ports = {.low = 1, .high = 65535, .optional = true};
+    TRMI_TRY(trmi_cjson_integer(at, device, "device_id", ids, &id, err));
+    TRMI_TRY(trmi_cjson_integer(at, device, "rank_id", ranks, &rank, err));
     TRMI_TRY(trmi_cjson_string(at, device, "device_ip", false, &row->device_ip, err));
-    TRMI_TRY(trmi_cjson_integer(at, device, "device_port", false, false, 1, 65535, &port, err));
+    TRMI_TRY(trmi_cjson_integer(at, device, "device_port", ports, &port, err));
     /* Only Ascend uses these members. They are checked, so that a mistake is reported here, too. */
-    TRMI_TRY(trmi_cjson_integer(at, device, "host_port", false, false, 1, 65535, &ignored, err));
-    TRMI_TRY(trmi_cjson_integer(at, device, "backup_device_port", false, false, 1, 65535, &ignored,
-                                err));
+    TRMI_TRY(trmi_cjson_integer(at, device, "host_port", ports, &ignored, err));
+    TRMI_TRY(trmi_cjson_integer(at, device, "backup_device_port", ports, &ignored, err));
     TRMI_TRY(optional_ip(at, device, "backup_device_ip", &backup, err));
     TRMI_TRY(trmi_cjson_string(at, device, "super_device_id", false, &super_id, err));
     row->device_id = (int32_t)id;

@@ -51,7 +51,8 @@ static trm_status read_level(const trmi_cjson_at *at, const json_t *level, int64
         return TRMI_FAIL(err, TRM_INVALID, "%s: %s: an object with net_layer expected", at->name,
                          at->path);
     }
-    TRMI_TRY(trmi_cjson_integer(at, level, "net_layer", true, true, 0, 7, &layer, err));
+    const trmi_cjson_range layers = {.high = 7, .plain = true};
+    TRMI_TRY(trmi_cjson_integer(at, level, "net_layer", layers, &layer, err));
     if (layer <= *previous) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: %s.net_layer: layers ascend, found %lld after %lld",
                          at->name, at->path, (long long)layer, (long long)*previous);
@@ -103,15 +104,17 @@ static trm_status read_rank(trm_rank_table *table, const json_t *entry, int32_t 
                          at.path);
     }
     /* Read rank, device and port. */
-    TRMI_TRY(trmi_cjson_integer(&at, entry, "rank_id", true, true, 0, TRMI_TABLE_RANKS_MAX - 1,
-                                &rank, err));
-    TRMI_TRY(trmi_cjson_integer(&at, entry, "local_id", true, true, 0, TRMI_TABLE_DEVICE_MAX,
-                                &local, err));
+    const trmi_cjson_range ids = {.high = TRMI_TABLE_RANKS_MAX - 1, .plain = true};
+    const trmi_cjson_range locals = {.high = TRMI_TABLE_DEVICE_MAX, .plain = true};
+    const trmi_cjson_range devices = {
+        .high = TRMI_TABLE_DEVICE_MAX, .optional = true, .plain = true};
+    const trmi_cjson_range ports = {.low = 1, .high = 65535, .optional = true, .plain = true};
+    TRMI_TRY(trmi_cjson_integer(&at, entry, "rank_id", ids, &rank, err));
+    TRMI_TRY(trmi_cjson_integer(&at, entry, "local_id", locals, &local, err));
     device = local;
-    TRMI_TRY(trmi_cjson_integer(&at, entry, "device_id", false, true, 0, TRMI_TABLE_DEVICE_MAX,
-                                &device, err));
-    TRMI_TRY(trmi_cjson_integer(&at, entry, "device_port", false, true, 1, 65535, &port, err));
-    TRMI_TRY(trmi_cjson_integer(&at, entry, "host_port", false, true, 1, 65535, &ignored, err));
+    TRMI_TRY(trmi_cjson_integer(&at, entry, "device_id", devices, &device, err));
+    TRMI_TRY(trmi_cjson_integer(&at, entry, "device_port", ports, &port, err));
+    TRMI_TRY(trmi_cjson_integer(&at, entry, "host_port", ports, &ignored, err));
     /* The levels, of which the first names the server. */
     TRMI_TRY(trmi_cjson_list(&at, entry, "level_list", true, &levels, err));
     size_t count = json_array_size(levels);
@@ -146,8 +149,8 @@ trm_status trmi_table_read_v2(trm_rank_table *table, const json_t *root, trm_err
     size_t without_levels = 0;
     int64_t said;
     TRMI_TRY(trmi_cjson_list(&top, root, "rank_list", true, &ranks, err));
-    TRMI_TRY(trmi_cjson_integer(&top, root, "rank_count", true, true, 1, TRMI_TABLE_RANKS_MAX,
-                                &said, err));
+    const trmi_cjson_range counts = {.low = 1, .high = TRMI_TABLE_RANKS_MAX, .plain = true};
+    TRMI_TRY(trmi_cjson_integer(&top, root, "rank_count", counts, &said, err));
     if (said != (int64_t)json_array_size(ranks)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: rank_count says %lld, but rank_list has %zu; make them equal",
