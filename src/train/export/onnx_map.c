@@ -21,31 +21,34 @@ static const char *input_name(const trmi_onnx *x, const trmi_op *op, int i) {
     return i < op->inputs_count && op->inputs[i] != 0 ? x->names[op->inputs[i]] : "";
 }
 
-/* Adds a node of kind `kind` whose inputs are the operator's first `inputs` inputs, then the
- * names `extra`. The output has the name of the operator's first output. */
+/* Adds a node that stands for the operator: its output has the name of the operator's first output.
+ * ONNX omits optional inputs at the end, so those are removed. */
+static void add_named_node(trmi_onnx *x, const trmi_op *op, trmi_onnx_node *node) {
+    const char *output = x->names[op->outputs[0]];
+    while (node->input_count > 0 && node->inputs[node->input_count - 1][0] == '\0') {
+        node->input_count--;
+    }
+    node->name = op->name;
+    node->outputs = &output;
+    node->output_count = 1;
+    trmi_onnx_add_node(x->model, node);
+}
+
+/* Adds such a node of kind `kind` whose inputs are the operator's first `inputs` inputs. */
 static void add_op_node(trmi_onnx *x, const trmi_op *op, const char *kind, int inputs,
-                        const char *const *extra, int extra_count,
                         const trmi_onnx_attribute *attributes, int attribute_count) {
     const char *names[8];
     int count = 0;
-    for (int i = 0; i < inputs && count < 8; i++) {
-        names[count++] = input_name(x, op, i);
+    while (count < inputs && count < 8) {
+        names[count] = input_name(x, op, count);
+        count++;
     }
-    for (int i = 0; i < extra_count && count < 8; i++) {
-        names[count++] = extra[i];
-    }
-    while (count > 0 && names[count - 1][0] == '\0') {
-        count--; /* ONNX omits optional inputs at the end */
-    }
-    const char *output = x->names[op->outputs[0]];
-    trmi_onnx_add_node(x->model, &(trmi_onnx_node){.op = kind,
-                                                   .name = op->name,
-                                                   .inputs = names,
-                                                   .input_count = count,
-                                                   .outputs = &output,
-                                                   .output_count = 1,
-                                                   .attributes = attributes,
-                                                   .attribute_count = attribute_count});
+    add_named_node(x, op,
+                   &(trmi_onnx_node){.op = kind,
+                                     .inputs = names,
+                                     .input_count = count,
+                                     .attributes = attributes,
+                                     .attribute_count = attribute_count});
 }
 
 /* Adds a constant (a copy of `data`) to the model and returns its name; NULL without memory. */
@@ -79,12 +82,14 @@ static const char *add_number(trmi_onnx *x, double value) {
  *   errors  NOMEM: a constant is NULL */
 static trm_status with_constants(trmi_onnx *x, const trmi_op *op, const char *kind,
                                  const char *const *extra, int count, trm_error *err) {
+    const char *names[8] = {input_name(x, op, 0)};
     for (int i = 0; i < count; i++) {
         if (extra[i] == NULL) {
             return TRMI_NO_MEMORY(err, "for the constants of '%s'", op->name);
         }
+        names[1 + i] = extra[i];
     }
-    add_op_node(x, op, kind, 1, extra, count, NULL, 0);
+    add_named_node(x, op, &(trmi_onnx_node){.op = kind, .inputs = names, .input_count = 1 + count});
     return TRM_OK;
 }
 
@@ -125,7 +130,7 @@ static void add_conv(trmi_onnx *x, const trmi_op *op) {
         trmi_onnx_ints("strides", op->attrs.conv.stride, 2),
         trmi_onnx_ints("dilations", op->attrs.conv.dilation, 2), trmi_onnx_ints("pads", pads, 4),
         trmi_onnx_int("group", op->attrs.conv.groups)};
-    add_op_node(x, op, "Conv", 3, NULL, 0, attributes, 4);
+    add_op_node(x, op, "Conv", 3, attributes, 4);
 }
 
 /* Adds a MaxPool or AveragePool; only the latter counts padding or not. */
@@ -137,8 +142,7 @@ static void add_pool(trmi_onnx *x, const trmi_op *op) {
         trmi_onnx_ints("kernel_shape", op->attrs.pool.kernel, 2),
         trmi_onnx_ints("strides", op->attrs.pool.stride, 2), trmi_onnx_ints("pads", pads, 4),
         trmi_onnx_int("count_include_pad", op->attrs.pool.count_padding)};
-    add_op_node(x, op, average ? "AveragePool" : "MaxPool", 1, NULL, 0, attributes,
-                average ? 4 : 3);
+    add_op_node(x, op, average ? "AveragePool" : "MaxPool", 1, attributes, average ? 4 : 3);
 }
 
 /* Adds global average pooling as two nodes, because ONNX keeps the spatial dimensions: [N, C, H,
@@ -171,11 +175,12 @@ static const char *name_between(trmi_onnx *x, const trmi_op *op, const char *wha
     return trmi_arena_printf(&x->arena, "%s/%s", x->names[op->outputs[0]], what);
 }
 
-/* Adds one node of several that make up an operator: inputs up to the first NULL. */
-static void add_node(trmi_onnx *x, const char *kind, const char *a, const char *b, const char *c,
+/* Adds one node of several that make up an operator. Its inputs are `a` and, unless it is NULL,
+ * `b`. */
+static void add_node(trmi_onnx *x, const char *kind, const char *a, const char *b,
                      const char *output, const trmi_onnx_attribute *attribute) {
-    const char *names[] = {a, b, c};
-    int count = b == NULL ? 1 : c == NULL ? 2 : 3;
+    const char *names[] = {a, b};
+    int count = b == NULL ? 1 : 2;
     trmi_onnx_add_node(x->model, &(trmi_onnx_node){.op = kind,
                                                    .inputs = names,
                                                    .input_count = count,
@@ -196,7 +201,7 @@ static const char *transpose_input(trmi_onnx *x, const trmi_op *op, int input, c
     }
     const trmi_onnx_attribute perm = trmi_onnx_ints("perm", order, rank);
     if (name != NULL) {
-        add_node(x, "Transpose", input_name(x, op, input), NULL, NULL, name, &perm);
+        add_node(x, "Transpose", input_name(x, op, input), NULL, name, &perm);
     }
     return name;
 }
@@ -207,15 +212,15 @@ static trm_status add_linear(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const char *bias = input_name(x, op, 2), *y = x->names[op->outputs[0]];
     if (trmi_input_of(x->graph, op, 0)->shape.rank == 2) {
         const trmi_onnx_attribute transpose = trmi_onnx_int("transB", !inputs_first);
-        add_op_node(x, op, "Gemm", 3, NULL, 0, &transpose, 1);
+        add_op_node(x, op, "Gemm", 3, &transpose, 1);
         return TRM_OK;
     }
     const char *w = inputs_first ? input_name(x, op, 1) : transpose_input(x, op, 1, "turned");
     const char *product = bias[0] != '\0' ? name_between(x, op, "product") : y;
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
-    add_node(x, "MatMul", input_name(x, op, 0), w, NULL, product, NULL);
+    add_node(x, "MatMul", input_name(x, op, 0), w, product, NULL);
     if (bias[0] != '\0') {
-        add_node(x, "Add", product, bias, NULL, y, NULL);
+        add_node(x, "Add", product, bias, y, NULL);
     }
     return TRM_OK;
 }
@@ -224,19 +229,19 @@ static trm_status add_linear(trmi_onnx *x, const trmi_op *op, trm_error *err) {
 static trm_status add_matmul(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     bool a = op->attrs.matmul.transpose_a, b = op->attrs.matmul.transpose_b;
     if (!a && !b) {
-        add_op_node(x, op, "MatMul", 2, NULL, 0, NULL, 0);
+        add_op_node(x, op, "MatMul", 2, NULL, 0);
         return TRM_OK;
     }
     if (trmi_input_of(x->graph, op, 0)->shape.rank != 2) {
         const char *left = a ? transpose_input(x, op, 0, "left") : input_name(x, op, 0),
                    *right = b ? transpose_input(x, op, 1, "right") : input_name(x, op, 1);
         TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
-        add_node(x, "MatMul", left, right, NULL, x->names[op->outputs[0]], NULL);
+        add_node(x, "MatMul", left, right, x->names[op->outputs[0]], NULL);
         return TRM_OK;
     }
     const trmi_onnx_attribute attributes[] = {trmi_onnx_int("transA", a),
                                               trmi_onnx_int("transB", b)};
-    add_op_node(x, op, "Gemm", 2, NULL, 0, attributes, 2);
+    add_op_node(x, op, "Gemm", 2, attributes, 2);
     return TRM_OK;
 }
 
@@ -303,12 +308,12 @@ static trm_status add_rms_norm(trmi_onnx *x, const trmi_op *op, trm_error *err) 
     const int64_t last = -1;
     const trmi_onnx_attribute axes = trmi_onnx_ints("axes", &last, 1);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
-    add_node(x, "Mul", in, in, NULL, square, NULL);
-    add_node(x, "ReduceMean", square, NULL, NULL, mean, &axes);
-    add_node(x, "Add", mean, epsilon, NULL, sum, NULL);
-    add_node(x, "Sqrt", sum, NULL, NULL, root, NULL);
-    add_node(x, "Div", in, root, NULL, normed, NULL);
-    add_node(x, "Mul", normed, input_name(x, op, 1), NULL, x->names[op->outputs[0]], NULL);
+    add_node(x, "Mul", in, in, square, NULL);
+    add_node(x, "ReduceMean", square, NULL, mean, &axes);
+    add_node(x, "Add", mean, epsilon, sum, NULL);
+    add_node(x, "Sqrt", sum, NULL, root, NULL);
+    add_node(x, "Div", in, root, normed, NULL);
+    add_node(x, "Mul", normed, input_name(x, op, 1), x->names[op->outputs[0]], NULL);
     return TRM_OK;
 }
 
@@ -325,17 +330,17 @@ static trm_status add_gelu(trmi_onnx *x, const trmi_op *op, trm_error *err) {
                *third = by_tanh ? add_number(x, root * 0.044715) : "";
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
     if (by_tanh) { /* u = x (root + 0.044715 root x^2) */
-        add_node(x, "Mul", in, in, NULL, square, NULL);
-        add_node(x, "Mul", square, third, NULL, cube, NULL);
-        add_node(x, "Add", cube, factor, NULL, slope, NULL);
-        add_node(x, "Mul", in, slope, NULL, inner, NULL);
+        add_node(x, "Mul", in, in, square, NULL);
+        add_node(x, "Mul", square, third, cube, NULL);
+        add_node(x, "Add", cube, factor, slope, NULL);
+        add_node(x, "Mul", in, slope, inner, NULL);
     } else {
-        add_node(x, "Mul", in, factor, NULL, inner, NULL);
+        add_node(x, "Mul", in, factor, inner, NULL);
     }
-    add_node(x, by_tanh ? "Tanh" : "Erf", inner, NULL, NULL, bent, NULL);
-    add_node(x, "Add", bent, ones, NULL, one, NULL);
-    add_node(x, "Mul", one, half, NULL, share, NULL);
-    add_node(x, "Mul", in, share, NULL, x->names[op->outputs[0]], NULL);
+    add_node(x, by_tanh ? "Tanh" : "Erf", inner, NULL, bent, NULL);
+    add_node(x, "Add", bent, ones, one, NULL);
+    add_node(x, "Mul", one, half, share, NULL);
+    add_node(x, "Mul", in, share, x->names[op->outputs[0]], NULL);
     return TRM_OK;
 }
 
@@ -345,10 +350,10 @@ static trm_status add_silu(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const char *in = input_name(x, op, 0), *gate = name_between(x, op, "gate"),
                *y = x->names[op->outputs[0]], *silu = gated ? name_between(x, op, "silu") : y;
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
-    add_node(x, "Sigmoid", in, NULL, NULL, gate, NULL);
-    add_node(x, "Mul", in, gate, NULL, silu, NULL);
+    add_node(x, "Sigmoid", in, NULL, gate, NULL);
+    add_node(x, "Mul", in, gate, silu, NULL);
     if (gated) {
-        add_node(x, "Mul", silu, input_name(x, op, 1), NULL, y, NULL);
+        add_node(x, "Mul", silu, input_name(x, op, 1), y, NULL);
     }
     return TRM_OK;
 }
@@ -402,13 +407,13 @@ static trm_status add_rotary(trmi_onnx *x, const trmi_op *op, trm_error *err) {
                *s = add_constant(x, TRM_FLOAT32, &table, sines);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
     const trmi_onnx_attribute axis = trmi_onnx_int("axis", last);
-    add_node(x, "Mul", a, c, NULL, ac, NULL);
-    add_node(x, "Mul", b, s, NULL, bs, NULL);
-    add_node(x, "Mul", b, c, NULL, bc, NULL);
-    add_node(x, "Mul", a, s, NULL, as, NULL);
-    add_node(x, "Sub", ac, bs, NULL, left, NULL);
-    add_node(x, "Add", bc, as, NULL, right, NULL);
-    add_node(x, "Concat", left, right, NULL, x->names[op->outputs[0]], &axis);
+    add_node(x, "Mul", a, c, ac, NULL);
+    add_node(x, "Mul", b, s, bs, NULL);
+    add_node(x, "Mul", b, c, bc, NULL);
+    add_node(x, "Mul", a, s, as, NULL);
+    add_node(x, "Sub", ac, bs, left, NULL);
+    add_node(x, "Add", bc, as, right, NULL);
+    add_node(x, "Concat", left, right, x->names[op->outputs[0]], &axis);
     return TRM_OK;
 }
 
@@ -441,13 +446,13 @@ static const char *heads_first(trmi_onnx *x, const trmi_op *op, const char *of, 
     }
     /* grouped heads: a dimension for the group, repeated, then joined with the heads */
     if (repeats) {
-        add_node(x, "Reshape", of, as_five, NULL, wide, NULL);
-        add_node(x, "Tile", wide, by, NULL, repeated, NULL);
-        add_node(x, "Reshape", repeated, as_four, NULL, joined, NULL);
+        add_node(x, "Reshape", of, as_five, wide, NULL);
+        add_node(x, "Tile", wide, by, repeated, NULL);
+        add_node(x, "Reshape", repeated, as_four, joined, NULL);
     } else {
-        add_node(x, "Reshape", of, as_four, NULL, joined, NULL);
+        add_node(x, "Reshape", of, as_four, joined, NULL);
     }
-    add_node(x, "Transpose", joined, NULL, NULL, name, &perm);
+    add_node(x, "Transpose", joined, NULL, name, &perm);
     return name;
 }
 
@@ -482,10 +487,10 @@ static trm_status add_hidden_keys(trmi_onnx *x, const trmi_op *op, int64_t keys,
                *hidden = name_between(x, op, "mask.hidden"), *one = add_number(x, 1),
                *factor = add_number(x, 1e30F), *shape = add_integers(x, form, 4);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
-    add_node(x, "Cast", input_name(x, op, 3), NULL, NULL, real, &to);
-    add_node(x, "Sub", real, one, NULL, less, NULL);
-    add_node(x, "Mul", less, factor, NULL, large, NULL);
-    add_node(x, "Reshape", large, shape, NULL, hidden, NULL);
+    add_node(x, "Cast", input_name(x, op, 3), NULL, real, &to);
+    add_node(x, "Sub", real, one, less, NULL);
+    add_node(x, "Mul", less, factor, large, NULL);
+    add_node(x, "Reshape", large, shape, hidden, NULL);
     *out = hidden;
     return TRM_OK;
 }
@@ -522,22 +527,22 @@ static trm_status add_attention(trmi_onnx *x, const trmi_op *op, trm_error *err)
     static const int64_t order[] = {0, 2, 1, 3};
     const trmi_onnx_attribute perm = trmi_onnx_ints("perm", order, 4),
                               axis = trmi_onnx_int("axis", -1);
-    add_node(x, "MatMul", parts[0], parts[1], NULL, scores, NULL);
-    add_node(x, "Mul", scores, scale, NULL, scaled, NULL);
+    add_node(x, "MatMul", parts[0], parts[1], scores, NULL);
+    add_node(x, "Mul", scores, scale, scaled, NULL);
     if (bias[0] != '\0') {
-        add_node(x, "Add", scaled, bias, NULL, biased, NULL);
+        add_node(x, "Add", scaled, bias, biased, NULL);
     }
     const char *last = bias[0] != '\0' ? biased : scaled;
     if (op->inputs[3] != 0) {
         const char *masked = name_between(x, op, "masked"), *hidden = NULL;
         TRMI_TRY(add_hidden_keys(x, op, k->dim[1], &hidden, err));
-        add_node(x, "Add", last, hidden, NULL, masked, NULL);
+        add_node(x, "Add", last, hidden, masked, NULL);
         last = masked;
     }
-    add_node(x, "Softmax", last, NULL, NULL, shares, &axis);
-    add_node(x, "MatMul", shares, parts[2], NULL, mixed, NULL);
-    add_node(x, "Transpose", mixed, NULL, NULL, back, &perm);
-    add_node(x, "Reshape", back, form, NULL, x->names[op->outputs[0]], NULL);
+    add_node(x, "Softmax", last, NULL, shares, &axis);
+    add_node(x, "MatMul", shares, parts[2], mixed, NULL);
+    add_node(x, "Transpose", mixed, NULL, back, &perm);
+    add_node(x, "Reshape", back, form, x->names[op->outputs[0]], NULL);
     return TRM_OK;
 }
 
@@ -554,7 +559,7 @@ static trm_status add_top_k(trmi_onnx *x, const trmi_op *op, trm_error *err) {
                                     .input_count = 2,
                                     .outputs = (const char *[]){x->names[op->outputs[0]], columns},
                                     .output_count = 2});
-    add_node(x, "Cast", columns, NULL, NULL, x->names[op->outputs[1]], &to);
+    add_node(x, "Cast", columns, NULL, x->names[op->outputs[1]], &to);
     return TRM_OK;
 }
 
@@ -565,10 +570,10 @@ static trm_status add_expert_linear(trmi_onnx *x, const trmi_op *op, trm_error *
     const char *weights = name_between(x, op, "weights"), *column = name_between(x, op, "column"),
                *product = name_between(x, op, "product"), *axis = add_integers(x, &last, 1);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
-    add_node(x, "Gather", input_name(x, op, 1), input_name(x, op, 2), NULL, weights, NULL);
-    add_node(x, "Unsqueeze", input_name(x, op, 0), axis, NULL, column, NULL);
-    add_node(x, "MatMul", weights, column, NULL, product, NULL);
-    add_node(x, "Squeeze", product, axis, NULL, x->names[op->outputs[0]], NULL);
+    add_node(x, "Gather", input_name(x, op, 1), input_name(x, op, 2), weights, NULL);
+    add_node(x, "Unsqueeze", input_name(x, op, 0), axis, column, NULL);
+    add_node(x, "MatMul", weights, column, product, NULL);
+    add_node(x, "Squeeze", product, axis, x->names[op->outputs[0]], NULL);
     return TRM_OK;
 }
 
@@ -582,7 +587,7 @@ static void add_transpose(trmi_onnx *x, const trmi_op *op) {
         order[i] = op->attrs.transpose.order[i];
     }
     const trmi_onnx_attribute attribute = trmi_onnx_ints("perm", order, rank);
-    add_op_node(x, op, "Transpose", 1, NULL, 0, &attribute, 1);
+    add_op_node(x, op, "Transpose", 1, &attribute, 1);
 }
 
 /* Adds a Slice. A dimension that is taken whole gets an open end, so that the batch may differ. */
@@ -636,7 +641,7 @@ static trm_status add_reduce(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     trmi_onnx_attribute attributes[] = {trmi_onnx_int("keepdims", op->attrs.reduce.keep_dims),
                                         trmi_onnx_ints("axes", axes, count)};
     if (op->kind != TRMI_OP_REDUCE_SUM) { /* opset 17: only ReduceSum takes its axes as an input */
-        add_op_node(x, op, op->kind == TRMI_OP_REDUCE_MEAN ? "ReduceMean" : "ReduceMax", 1, NULL, 0,
+        add_op_node(x, op, op->kind == TRMI_OP_REDUCE_MEAN ? "ReduceMean" : "ReduceMax", 1,
                     attributes, 2);
         return TRM_OK;
     }
@@ -644,7 +649,13 @@ static trm_status add_reduce(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     if (extra == NULL) {
         return TRMI_NO_MEMORY(err, "for '%s'", op->name);
     }
-    add_op_node(x, op, "ReduceSum", 1, &extra, 1, attributes, 1);
+    const char *names[] = {input_name(x, op, 0), extra};
+    add_named_node(x, op,
+                   &(trmi_onnx_node){.op = "ReduceSum",
+                                     .inputs = names,
+                                     .input_count = 2,
+                                     .attributes = attributes,
+                                     .attribute_count = 1});
     return TRM_OK;
 }
 
@@ -658,7 +669,7 @@ static trm_status add_cast(trmi_onnx *x, const trmi_op *op, trm_error *err) {
         return fail_unsupported(op, err);
     }
     const trmi_onnx_attribute to = trmi_onnx_int("to", types[dtype]);
-    add_op_node(x, op, "Cast", 1, NULL, 0, &to, 1);
+    add_op_node(x, op, "Cast", 1, &to, 1);
     return TRM_OK;
 }
 
@@ -701,7 +712,7 @@ static trm_status add_shaped(trmi_onnx *x, const trmi_op *op, trm_error *err) {
 trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     for (size_t i = 0; i < sizeof PLAIN / sizeof PLAIN[0]; i++) {
         if (PLAIN[i].kind == op->kind) {
-            add_op_node(x, op, PLAIN[i].name, PLAIN[i].inputs, NULL, 0, NULL, 0);
+            add_op_node(x, op, PLAIN[i].name, PLAIN[i].inputs, NULL, 0);
             return TRM_OK;
         }
     }
@@ -712,7 +723,7 @@ trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     case TRMI_OP_CONV2D: add_conv(x, op); return TRM_OK;
     case TRMI_OP_BATCH_NORM_INFER:
         attribute = trmi_onnx_float("epsilon", (float)op->attrs.norm.epsilon);
-        add_op_node(x, op, "BatchNormalization", 5, NULL, 0, &attribute, 1);
+        add_op_node(x, op, "BatchNormalization", 5, &attribute, 1);
         return TRM_OK;
     case TRMI_OP_MAX_POOL:
     case TRMI_OP_AVG_POOL: add_pool(x, op); return TRM_OK;
@@ -722,7 +733,7 @@ trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     case TRMI_OP_MATMUL: return add_matmul(x, op, err);
     case TRMI_OP_LAYER_NORM:
         attribute = trmi_onnx_float("epsilon", (float)op->attrs.layer_norm.epsilon);
-        add_op_node(x, op, "LayerNormalization", 3, NULL, 0, &attribute, 1);
+        add_op_node(x, op, "LayerNormalization", 3, &attribute, 1);
         return TRM_OK;
     case TRMI_OP_RMS_NORM: return add_rms_norm(x, op, err);
     case TRMI_OP_GELU: return add_gelu(x, op, err);
@@ -740,14 +751,14 @@ trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     case TRMI_OP_CAST: return add_cast(x, op, err);
     case TRMI_OP_SOFTMAX:
         attribute = trmi_onnx_int("axis", -1);
-        add_op_node(x, op, "Softmax", 1, NULL, 0, &attribute, 1);
+        add_op_node(x, op, "Softmax", 1, &attribute, 1);
         return TRM_OK;
     case TRMI_OP_RESHAPE:
     case TRMI_OP_BROADCAST: return add_shaped(x, op, err);
     case TRMI_OP_TRANSPOSE: add_transpose(x, op); return TRM_OK;
     case TRMI_OP_CONCAT:
         attribute = trmi_onnx_int("axis", op->attrs.concat.axis);
-        add_op_node(x, op, "Concat", op->inputs_count, NULL, 0, &attribute, 1);
+        add_op_node(x, op, "Concat", op->inputs_count, &attribute, 1);
         return TRM_OK;
     case TRMI_OP_SLICE: return add_slice(x, op, err);
     case TRMI_OP_PAD: return add_pad(x, op, err);
