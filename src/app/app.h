@@ -226,6 +226,8 @@ bool app_has_one_folder(const app_options *o, trm_dataset *data);
 
 /* ---- models (setup.c, models.c) -------------------------------------------------------------- */
 
+/* Bytes of the part of a checkpoint that describes its model. */
+enum { APP_DESCRIPTION_BYTES = 4096 };
 /* The network that MODEL names, with its options: the context of the function that builds the
  * graph. */
 typedef struct app_network {
@@ -238,23 +240,21 @@ typedef struct app_network {
     double image_mean[3], image_std[3]; /* vit: as images are normalised; std 0: unknown */
     const char *lora;                   /* value of --lora; NULL: not given */
     app_language_network language;
+    char description[APP_DESCRIPTION_BYTES]; /* of the model, for its checkpoints */
 } app_network;
 /* Checks that a model of this name exists; the message names the nearest one, or all of them.
  *   errors  INVALID */
 TRM_MUST_USE trm_status app_check_model_name(const char *name, trm_error *err);
-/* Creates the model `name` with the options of the flags on `data`. `network` must live as long
- * as the model. */
-TRM_MUST_USE trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
-                                       bool evaluation_only, app_network *network, trm_model **out,
-                                       trm_error *err);
+/* Creates the model that the command names, the first argument, with the options of the flags on
+ * `data`. `network` must live as long as the model. */
+TRM_MUST_USE trm_status app_make_model(app_context *app, trm_dataset *data, bool evaluation_only,
+                                       app_network *network, trm_model **out, trm_error *err);
 
 /* Takes stem, classes, image size and the options of click models from the description in
  * --checkpoint, where flags do not give them. Replaces a directory in --checkpoint by the newest
  * sound checkpoint in it.
  *   errors  INVALID if it is of another model, IO */
 TRM_MUST_USE trm_status app_recall(app_context *app, const char *name, trm_error *err);
-/* Bytes of the part of a checkpoint that describes its model. */
-enum { APP_DESCRIPTION_BYTES = 4096 };
 /* Return what rates count ("images", "samples" or "tokens"), the key of the rate in JSON, and how
  * many a sample has. */
 const char *app_unit(const app_context *app);
@@ -263,12 +263,10 @@ double app_units_a_sample(const app_context *app);
 /* Puts the size of the model's inputs (", 32x32", ", 64 tokens"; nothing for click models) into
  * the open report. */
 void app_put_input(const app_context *app);
-/* Fills in the options of that model without creating it. `description` has
- * APP_DESCRIPTION_BYTES and must live as long as the options are used. Warns about flags without
- * effect. */
-TRM_MUST_USE trm_status app_model_options(app_context *app, const char *name, trm_dataset *data,
-                                          bool evaluation_only, app_network *network,
-                                          char *description, trm_model_options *out,
+/* Fills in the options of that model without creating it. `network` must live as long as the
+ * options are used. Warns about flags without effect. */
+TRM_MUST_USE trm_status app_model_options(app_context *app, trm_dataset *data, bool evaluation_only,
+                                          app_network *network, trm_model_options *out,
                                           trm_error *err);
 
 /* ---- flags without effect (idle.c) ----------------------------------------------------------- */

@@ -184,7 +184,7 @@ int app_run_bench_train(app_context *app) {
     if (status == TRM_OK) {
         /* bytes of the process without the model, with the batches to come */
         before = trm_resident_bytes() + trm_dataset_buffer_bytes(data);
-        status = app_make_model(app, name, data, false, &network, &model, &err);
+        status = app_make_model(app, data, false, &network, &model, &err);
     }
     if (status == TRM_OK) {
         const trm_train_options options = {

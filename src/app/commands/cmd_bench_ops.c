@@ -194,7 +194,7 @@ int app_run_bench_ops(app_context *app) {
     app->o.retune_seconds = 20; /* enough to try every algorithm of a model */
     trm_status status = app_dataset_random(app, &data, &err);
     if (status == TRM_OK) {
-        status = app_make_model(app, name, data, false, &network, &model, &err);
+        status = app_make_model(app, data, false, &network, &model, &err);
     }
     if (status == TRM_OK) {
         status = measure_operators(app, model, name, &err);

@@ -54,15 +54,13 @@ int app_run_bench_plan(app_context *app) {
     trm_dataset *data = NULL;
     app_network network;
     trm_model_options model;
-    char description[APP_DESCRIPTION_BYTES];
     if (app->o.dry_run) {
         return app_dry_run_model(app, "nothing was measured");
     }
     app_settle_data(app);
     trm_status status = app_dataset_random(app, &data, &err);
     if (status == TRM_OK) {
-        status = app_model_options(app, app->parsed.arguments[0], data, false, &network,
-                                   description, &model, &err);
+        status = app_model_options(app, data, false, &network, &model, &err);
     }
     if (status == TRM_OK) {
         app_print("%-14s %8s %10s %10s %10s %10s %12s %8s\n", "mesh", "ranks", "search ms", "min",

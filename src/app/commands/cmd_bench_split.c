@@ -74,13 +74,11 @@ static trm_status measure_plans(app_context *app, trm_error *err) {
     trm_dataset *data = NULL;
     app_network network;
     trm_model_options model;
-    char description[APP_DESCRIPTION_BYTES];
     app_settle_data(app);
     app->o.retune_seconds = 1;
     trm_status status = app_dataset_random(app, &data, err);
     if (status == TRM_OK) {
-        status = app_model_options(app, app->parsed.arguments[0], data, false, &network,
-                                   description, &model, err);
+        status = app_model_options(app, data, false, &network, &model, err);
     }
     app_split_options(app, &model);
     char path[512];

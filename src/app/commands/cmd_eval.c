@@ -47,7 +47,7 @@ static trm_status prepare_evaluation(app_context *app, trm_dataset **data, app_n
                         (int)app_rank_count(app));
     }
     if ((status = app_dataset(app, app_usage(o, TRM_USAGE_TEST), false, data, err)) != TRM_OK ||
-        (status = app_make_model(app, name, *data, true, network, model, err)) != TRM_OK) {
+        (status = app_make_model(app, *data, true, network, model, err)) != TRM_OK) {
         return status;
     }
     return trm_model_load(*model, o->checkpoint, false, NULL, err);

@@ -22,9 +22,7 @@ static trm_status weights_model(app_context *app, trm_dataset **data, app_networ
     o->batch_size = o->batch_size == 0 ? 1 : o->batch_size;
     app_settle_data(app);
     trm_status status = app_dataset_random(app, data, err);
-    return status == TRM_OK
-               ? app_make_model(app, app->parsed.arguments[0], *data, true, network, model, err)
-               : status;
+    return status == TRM_OK ? app_make_model(app, *data, true, network, model, err) : status;
 }
 
 /* ---- export ---------------------------------------------------------------------------------- */

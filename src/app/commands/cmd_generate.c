@@ -31,7 +31,7 @@ static trm_status open_generator(app_context *app, trm_dataset **data, app_netwo
     trm_status status = app_language_kind.random(app, 1, data, err);
     status = status == TRM_OK ? trm_dataset_batch(*data, 1, true, err) : status;
     if (status == TRM_OK) {
-        status = app_make_model(app, name, *data, true, network, model, err);
+        status = app_make_model(app, *data, true, network, model, err);
     }
     if (status == TRM_OK && o->checkpoint != NULL) {
         status = trm_model_load(*model, o->checkpoint, false, NULL, err);

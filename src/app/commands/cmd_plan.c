@@ -68,7 +68,7 @@ int app_run_plan(app_context *app) {
     app_settle_data(app);
     trm_status status = app_dataset_random(app, &data, &err);
     if (status == TRM_OK) {
-        status = app_make_model(app, name, data, false, &network, &model, &err);
+        status = app_make_model(app, data, false, &network, &model, &err);
     }
     if (status == TRM_OK && app->o.explain) {
         text = trm_exec_explain(trm_model_exec(model), app_out.json);

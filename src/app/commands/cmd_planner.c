@@ -39,9 +39,8 @@ static int64_t ranks_of(const app_options *o) {
 
 /* The planner and what it borrows; ended by destroy_planning. */
 typedef struct planning {
-    trm_dataset *data;                       /* random samples of the model's shapes */
-    app_network network;                     /* `model` points to it */
-    char description[APP_DESCRIPTION_BYTES]; /* `model` points to it */
+    trm_dataset *data;   /* random samples of the model's shapes */
+    app_network network; /* `model` points to it */
     trm_model_options model;
     char *links, *given; /* text of --links or --hardware, text of --plan; NULL: none. Owned */
     trm_planner *planner;
@@ -98,8 +97,7 @@ static trm_status begin_planning(app_context *app, bool simulate, planning *p, t
     app_settle_data(app);
     trm_status status = app_dataset_random(app, &p->data, err);
     if (status == TRM_OK) {
-        status = app_model_options(app, app->parsed.arguments[0], p->data, false, &p->network,
-                                   p->description, &p->model, err);
+        status = app_model_options(app, p->data, false, &p->network, &p->model, err);
     }
     app_split_options(app, &p->model);
     if (status == TRM_OK && o->plan_given != NULL) {

@@ -275,8 +275,7 @@ static trm_status prepare_job(job *j, trm_error *err) {
         return status;
     }
     app_warn_idle_flags(j->app, APP_STAGE_RANKS);
-    if ((status = app_make_model(j->app, j->name, j->train, false, &j->network, &j->model, err)) !=
-            TRM_OK ||
+    if ((status = app_make_model(j->app, j->train, false, &j->network, &j->model, err)) != TRM_OK ||
         (status = restore_model(j, err)) != TRM_OK) {
         return status;
     }

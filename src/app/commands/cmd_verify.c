@@ -105,15 +105,12 @@ static trm_status verify_plan(app_context *app, trm_error *err) {
     trm_dataset *data = NULL;
     app_network network;
     trm_model_options model;
-    char description[APP_DESCRIPTION_BYTES];
     trm_verification *v = NULL;
     int64_t steps = app->o.steps > 0 ? app->o.steps : 3;
     const trm_verify_options options = {
         .steps = (int32_t)steps, .tolerance = app->o.tolerance, .bitwise = app->o.bitwise};
     trm_status status = app_dataset_or_random(app, &data, err);
-    status = status == TRM_OK ? app_model_options(app, app->parsed.arguments[0], data, false,
-                                                  &network, description, &model, err)
-                              : status;
+    status = status == TRM_OK ? app_model_options(app, data, false, &network, &model, err) : status;
     status = status == TRM_OK ? trm_verify(&model, &options, &v, err) : status;
     if (status == TRM_OK && v != NULL) {
         status = print_result(app, v, steps, err);

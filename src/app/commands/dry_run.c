@@ -15,9 +15,7 @@ int app_print_dry_run(const app_context *app, const char *left_out) {
 static trm_status check_options(app_context *app, trm_dataset *data, trm_error *err) {
     app_network network;
     trm_model_options options;
-    char description[APP_DESCRIPTION_BYTES];
-    trm_status status = app_model_options(app, app->parsed.arguments[0], data, app->evaluates,
-                                          &network, description, &options, err);
+    trm_status status = app_model_options(app, data, app->evaluates, &network, &options, err);
     trm_dataset_destroy(data);
     return status;
 }

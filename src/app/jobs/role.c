@@ -81,7 +81,6 @@ typedef struct role {
     app_context *app;
     const char *name;
     app_network network;
-    char description[APP_DESCRIPTION_BYTES];
     trm_cluster *cluster;
     trm_estimator *estimator;
     app_report_state report;
@@ -131,8 +130,7 @@ static trm_status make_model(trm_run_mode mode, trm_model_options *options, void
                              trm_error *err) {
     role *r = params;
     trm_dataset *data = options->data;
-    return app_model_options(r->app, r->name, data, mode == TRM_MODE_EVAL, &r->network,
-                             r->description, options, err);
+    return app_model_options(r->app, data, mode == TRM_MODE_EVAL, &r->network, options, err);
 }
 
 /* Checks, at the start of training, when all tables are declared, that each part of --tables was

@@ -12,10 +12,9 @@
 
 /* The inputs of a search, and its planner (NULL on ranks other than 0). */
 typedef struct search {
-    trm_dataset *data;                       /* owned, like the planner */
-    app_network network;                     /* `model` points to it */
-    char description[APP_DESCRIPTION_BYTES]; /* `model` points to it */
-    trm_model_options model;                 /* of a model without stages */
+    trm_dataset *data;       /* owned, like the planner */
+    app_network network;     /* `model` points to it */
+    trm_model_options model; /* of a model without stages */
     trm_planner *planner;
 } search;
 
@@ -51,8 +50,7 @@ static trm_status make_options(app_context *app, search *s, trm_error *err) {
     trm_parallel_options said;
     int32_t accumulate;
     trm_status status = app_dataset_or_random(app, &s->data, err);
-    status = status == TRM_OK ? app_model_options(app, app->parsed.arguments[0], s->data, false,
-                                                  &s->network, s->description, &s->model, err)
+    status = status == TRM_OK ? app_model_options(app, s->data, false, &s->network, &s->model, err)
                               : status;
     status = status == TRM_OK
                  ? trm_context_resolve(app->context, app_comm(app), &said, &accumulate, err)

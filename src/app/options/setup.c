@@ -144,12 +144,12 @@ static bool reads_all_values(const app_options *o) {
 
 /* Contract in app.h. A model is made only once in a process: the text of its plan is kept in
  * static memory. */
-trm_status app_model_options(app_context *app, const char *name, trm_dataset *data,
-                             bool evaluation_only, app_network *network, char *description,
-                             trm_model_options *out, trm_error *err) {
+trm_status app_model_options(app_context *app, trm_dataset *data, bool evaluation_only,
+                             app_network *network, trm_model_options *out, trm_error *err) {
     /* Network, optimiser, loss scale and context, each of which may refuse its flags. */
     const app_options *o = &app->o;
-    const app_model *model = app_model_of(name); /* not NULL: main.c has checked the name */
+    /* not NULL: main.c has checked the name */
+    const app_model *model = app_model_of(app->parsed.arguments[0]);
     *network = (app_network){
         .model = model, .stem = o->stem, .xent = {.label_smoothing = o->label_smoothing}};
     trm_status status = model->kind->network_of(app, data, network, err);
@@ -193,7 +193,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         app_warn_idle_flags(app, APP_STAGE_MODEL);
     }
     /* The options. A kind of model with a loss of its own gets its network as context. */
-    describe_run(o, network, description, APP_DESCRIPTION_BYTES);
+    describe_run(o, network, network->description, APP_DESCRIPTION_BYTES);
     bool expand = strcmp(o->loss, "expand") == 0;
     *out = (trm_model_options){
         .network = model->kind->build,
@@ -221,7 +221,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         .exec.choices_file = o->choices_file,
         .evaluation_only = evaluation_only,
         .accept_changes = o->accept_changes,
-        .description = description,
+        .description = network->description,
         .exec.parallel = {.comm = app_comm(app),
                           .split.mesh = splits ? o->split_mesh : NULL,
                           .split.plan = !splits                 ? NULL
@@ -245,12 +245,9 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
 }
 
 /* Contract in app.h. The library copies the description. */
-trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
-                          bool evaluation_only, app_network *network, trm_model **out,
-                          trm_error *err) {
-    char description[APP_DESCRIPTION_BYTES];
+trm_status app_make_model(app_context *app, trm_dataset *data, bool evaluation_only,
+                          app_network *network, trm_model **out, trm_error *err) {
     trm_model_options options;
-    trm_status status =
-        app_model_options(app, name, data, evaluation_only, network, description, &options, err);
+    trm_status status = app_model_options(app, data, evaluation_only, network, &options, err);
     return status == TRM_OK ? trm_model_create(&options, out, err) : status;
 }
