@@ -100,9 +100,8 @@ static const char *without_prefix(const char *warning) {
 /* Contract in picture.h. Warnings of libjpeg-turbo mean that pixels are missing or wrong, but for a
  * few kinds (is_harmless_warning): a training on such pixels would go unnoticed, so they are
  * errors. */
-trm_status trmi_jpeg_decode(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
-                            const trmi_picture *jpeg, int divisor, bool exact,
-                            const uint8_t **pixels, int64_t *row_bytes, trm_error *err) {
+trm_status trmi_jpeg_decode(trmi_picture_scratch *scratch, const trmi_picture *jpeg, int divisor,
+                            bool exact, trmi_decoded *out, trm_error *err) {
     /* libjpeg-turbo scales while it decodes and rounds the size up. */
     int64_t width = (jpeg->width + divisor - 1) / divisor;
     int64_t height = (jpeg->height + divisor - 1) / divisor;
@@ -113,8 +112,9 @@ trm_status trmi_jpeg_decode(trmi_picture_scratch *scratch, const uint8_t *data, 
                               (long long)height);
     }
     /* Decode. Only a harmless warning is no error. */
-    int failed = tjDecompress2(scratch->decoder, data, bytes, buffer, (int)width, 0, (int)height,
-                               jpeg->cmyk ? TJPF_CMYK : TJPF_RGB, exact ? 0 : TJFLAG_FASTUPSAMPLE);
+    int failed =
+        tjDecompress2(scratch->decoder, jpeg->data, jpeg->bytes, buffer, (int)width, 0, (int)height,
+                      jpeg->cmyk ? TJPF_CMYK : TJPF_RGB, exact ? 0 : TJFLAG_FASTUPSAMPLE);
     if (failed && (tjGetErrorCode(scratch->decoder) != TJERR_WARNING ||
                    !is_harmless_warning(tjGetErrorStr2(scratch->decoder)))) {
         return TRMI_FAIL(err, TRM_CORRUPT, "damaged JPEG data: %s; replace or remove the image",
@@ -123,8 +123,7 @@ trm_status trmi_jpeg_decode(trmi_picture_scratch *scratch, const uint8_t *data, 
     if (jpeg->cmyk) {
         cmyk_to_rgb(buffer, width * height, jpeg->inverted);
     }
-    *pixels = buffer;
-    *row_bytes = width * 3;
+    *out = (trmi_decoded){.pixels = buffer, .row_bytes = width * 3};
     return TRM_OK;
 }
 

@@ -48,6 +48,8 @@ trm_status trmi_picture_open(trmi_picture_scratch *scratch, const uint8_t *data,
                          "expected a JPEG or PNG image, found %s; convert it to JPEG",
                          name_format(data, bytes));
     }
+    out->data = data;
+    out->bytes = bytes;
     if (out->width < 1 || out->height < 1 || out->width > TRMI_PICTURE_SIDE_MAX ||
         out->height > TRMI_PICTURE_SIDE_MAX || out->width * out->height > PIXELS_MAX) {
         return TRMI_FAIL(err, TRM_CORRUPT, "a %s image of %lld x %lld, at most %d a side expected",
@@ -57,12 +59,10 @@ trm_status trmi_picture_open(trmi_picture_scratch *scratch, const uint8_t *data,
     return TRM_OK;
 }
 
-trm_status trmi_picture_decode(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
-                               const trmi_picture *picture, int divisor, bool exact,
-                               const uint8_t **pixels, int64_t *row_bytes, trm_error *err) {
+trm_status trmi_picture_decode(trmi_picture_scratch *scratch, const trmi_picture *picture,
+                               int divisor, bool exact, trmi_decoded *out, trm_error *err) {
     if (!picture->png) {
-        return trmi_jpeg_decode(scratch, data, bytes, picture, divisor, exact, pixels, row_bytes,
-                                err);
+        return trmi_jpeg_decode(scratch, picture, divisor, exact, out, err);
     }
     /* PNG is decoded into the worker's scratch. */
     uint8_t *buffer = trmi_scratch_get(scratch, TRMI_SCRATCH_SOURCE,
@@ -71,8 +71,7 @@ trm_status trmi_picture_decode(trmi_picture_scratch *scratch, const uint8_t *dat
         return TRMI_NO_MEMORY(err, "for an image of %lld x %lld", (long long)picture->width,
                               (long long)picture->height);
     }
-    TRMI_TRY(trmi_png_decode(data, bytes, picture, buffer, err));
-    *pixels = buffer;
-    *row_bytes = picture->width * 3;
+    TRMI_TRY(trmi_png_decode(picture, buffer, err));
+    *out = (trmi_decoded){.pixels = buffer, .row_bytes = picture->width * 3};
     return TRM_OK;
 }

@@ -9,9 +9,11 @@
 
 enum { TRMI_PICTURE_SIDE_MAX = 65500 }; /* pixels of a side, at most */
 
-/* Format and size of an image, from its header. */
+/* An image whose header has been read. */
 typedef struct trmi_picture {
-    bool png;
+    const uint8_t *data; /* [bytes] the file, borrowed */
+    size_t bytes;
+    bool png;              /* else JPEG */
     int64_t height, width; /* in pixels */
     bool cmyk;             /* JPEG: CMYK or YCCK */
     bool inverted;         /* JPEG with an Adobe marker: 255 means no ink */
@@ -22,13 +24,17 @@ typedef struct trmi_picture {
  *   images of more than 65,500 pixels a side or 256 million pixels */
 trm_status trmi_picture_open(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
                              trmi_picture *out, trm_error *err);
-/* Decodes at 1/divisor of the size (1, 2, 4, 8; PNG: only 1). JPEG uses simple chroma upsampling
- * unless `exact`. *pixels is in the scratch: ceil(height/divisor) rows, *row_bytes apart. An alpha
- * channel is dropped, and 16-bit channels become 8-bit.
+/* A decoded image, interleaved RGB. */
+typedef struct trmi_decoded {
+    const uint8_t *pixels; /* in the scratch */
+    int64_t row_bytes;     /* from one row to the next */
+} trmi_decoded;
+/* Decodes at 1/divisor of the size (1, 2, 4, 8; PNG: only 1) into ceil(height/divisor) rows. JPEG
+ * uses simple chroma upsampling unless `exact`. An alpha channel is dropped, and 16-bit channels
+ * become 8-bit.
  *   errors  CORRUPT if the data are damaged or end early */
-trm_status trmi_picture_decode(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
-                               const trmi_picture *picture, int divisor, bool exact,
-                               const uint8_t **pixels, int64_t *row_bytes, trm_error *err);
+trm_status trmi_picture_decode(trmi_picture_scratch *scratch, const trmi_picture *picture,
+                               int divisor, bool exact, trmi_decoded *out, trm_error *err);
 /* Frees the decoder of a scratch. */
 void trmi_picture_close(trmi_picture_scratch *scratch);
 
@@ -36,14 +42,12 @@ void trmi_picture_close(trmi_picture_scratch *scratch);
 /* Read a header, and decode, as described above. JPEG decodes into the scratch. */
 trm_status trmi_jpeg_open(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
                           trmi_picture *out, trm_error *err);
-trm_status trmi_jpeg_decode(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
-                            const trmi_picture *jpeg, int divisor, bool exact,
-                            const uint8_t **pixels, int64_t *row_bytes, trm_error *err);
+trm_status trmi_jpeg_decode(trmi_picture_scratch *scratch, const trmi_picture *jpeg, int divisor,
+                            bool exact, trmi_decoded *out, trm_error *err);
 /* Returns whether the data begin with PNG's signature. */
 bool trmi_is_png(const uint8_t *data, size_t bytes);
 trm_status trmi_png_open(const uint8_t *data, size_t bytes, trmi_picture *out, trm_error *err);
 /* `pixels` has room for height rows of width * 3 bytes. */
-trm_status trmi_png_decode(const uint8_t *data, size_t bytes, const trmi_picture *png,
-                           uint8_t *pixels, trm_error *err);
+trm_status trmi_png_decode(const trmi_picture *png, uint8_t *pixels, trm_error *err);
 
 #endif

@@ -93,10 +93,9 @@ static void to_rgb(png_source *source) {
 
 /* Contract in picture.h. Members of `source` are set before setjmp, or by libpng's callbacks
  * through its address, so that they have their values after a jump. */
-trm_status trmi_png_decode(const uint8_t *data, size_t bytes, const trmi_picture *png,
-                           uint8_t *pixels, trm_error *err) {
+trm_status trmi_png_decode(const trmi_picture *png, uint8_t *pixels, trm_error *err) {
     /* From setjmp on, libpng may jump back at every call. */
-    png_source source = {.data = data, .bytes = bytes};
+    png_source source = {.data = png->data, .bytes = png->bytes};
     TRMI_TRY(begin_png(&source, err));
     source.rows = trmi_alloc((size_t)png->height * sizeof *source.rows);
     if (source.rows == NULL) {

@@ -263,8 +263,10 @@ static trm_status decode_image(const trmi_chain *chain, view *v, trmi_picture_sc
             divisor *= 2;
         }
     }
-    TRMI_TRY(trmi_picture_decode(scratch, sample->data, sample->bytes, &picture, divisor, exact,
-                                 &v->data, &v->row, err));
+    trmi_decoded decoded;
+    TRMI_TRY(trmi_picture_decode(scratch, &picture, divisor, exact, &decoded, err));
+    v->data = decoded.pixels;
+    v->row = decoded.row_bytes;
     v->pixel = 3;
     v->channel = 1;
     v->rows = v->height = (picture.height + divisor - 1) / divisor;

@@ -90,10 +90,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     trmi_picture picture;
     if (trmi_picture_open(&scratch, data, bytes, &picture, &err) == TRM_OK &&
         picture.height * picture.width < 1 << 20) {
-        const uint8_t *pixels;
-        int64_t row_bytes;
-        (void)trmi_picture_decode(&scratch, data, bytes, &picture, 1, true, &pixels, &row_bytes,
-                                  &err);
+        trmi_decoded decoded;
+        (void)trmi_picture_decode(&scratch, &picture, 1, true, &decoded, &err);
     }
     return 0;
 }
