@@ -333,8 +333,15 @@ static trm_status add_halo(emission *e, int32_t *local, trm_error *err) {
     widened context = {.e = e, .of = sides_of(e)};
     char name[300];
     snprintf(name, sizeof name, "%.200s halo sum", e->op->name);
-    return trmi_partition_exchange(e->s, *local, axes, TRMI_COMBINE_SUM, widened_part, &context,
-                                   own_part, &context, e->op->phase, name, local, err);
+    const trmi_exchange_plan plan = {.name = name,
+                                     .phase = e->op->phase,
+                                     .axes = axes,
+                                     .combine = TRMI_COMBINE_SUM,
+                                     .has = widened_part,
+                                     .had_by = &context,
+                                     .wants = own_part,
+                                     .wanted_by = &context};
+    return trmi_partition_exchange(e->s, *local, &plan, local, err);
 }
 
 /* Emits the multiplication by the factor of a mean, if there is one. */
@@ -404,8 +411,14 @@ static void note_work(emission *e) {
     trmi_partition_report *r = s->report;
     for (int32_t i = 0; i < e->strategy->comms_count; i++) {
         const trmi_partition_comm *c = &e->strategy->comms[i];
-        trmi_partition_note(s, e->op->name, c->what, e->op->phase, c->move, c->axes,
-                            c->times * c->bytes, trmi_comm_seconds(s->prices, s->mesh, c), false);
+        trmi_partition_note(
+            s, &(trmi_partition_message){.op = e->op->name,
+                                         .what = c->what,
+                                         .phase = e->op->phase,
+                                         .move = c->move,
+                                         .axes = c->axes,
+                                         .bytes = c->times * c->bytes,
+                                         .seconds = trmi_comm_seconds(s->prices, s->mesh, c)});
     }
     if (r == NULL ||
         !trmi_grow((void **)&r->work, &r->work_capacity, r->work_count + 1, sizeof *r->work)) {

@@ -103,9 +103,15 @@ static trm_status pass_on(const ring *r, const char *what, int32_t from, int32_t
                           trm_error *err) {
     char name[300];
     snprintf(name, sizeof name, "%.200s %s %d", r->op->name, what, (int)from);
-    trm_status status = trmi_partition_exchange(r->s, *value, r->axes, TRMI_COMBINE_NONE, block_of,
-                                                &(turn){r, from}, block_of, &(turn){r, to},
-                                                r->op->phase, name, value, err);
+    const trmi_exchange_plan plan = {.name = name,
+                                     .phase = r->op->phase,
+                                     .axes = r->axes,
+                                     .combine = TRMI_COMBINE_NONE,
+                                     .has = block_of,
+                                     .had_by = &(turn){r, from},
+                                     .wants = block_of,
+                                     .wanted_by = &(turn){r, to}};
+    trm_status status = trmi_partition_exchange(r->s, *value, &plan, value, err);
     if (status == TRM_OK) {
         trmi_pass_set_origin(&r->s->pass, r->s->pass.to->values[*value].op, r->op->origin);
     }

@@ -142,10 +142,16 @@ static trm_status bring_gradient(trmi_partitioner *s, int32_t param, int32_t *gr
     if (*axes != 0) {
         double bytes = (double)trmi_spread_most(s->mesh, &v->shape, &to) *
                        (double)trm_dtype_bytes(TRM_FLOAT32);
-        trmi_partition_note(s, s->from->ops[s->from->values[param].op].name, "gradient",
-                            TRMI_BACKWARD, TRMI_MOVE_ALL_REDUCE, *axes, bytes,
-                            trmi_price(s->prices, s->mesh, TRMI_MOVE_ALL_REDUCE, *axes, bytes),
-                            true);
+        trmi_partition_note(
+            s, &(trmi_partition_message){
+                   .op = s->from->ops[s->from->values[param].op].name,
+                   .what = "gradient",
+                   .phase = TRMI_BACKWARD,
+                   .move = TRMI_MOVE_ALL_REDUCE,
+                   .axes = *axes,
+                   .bytes = bytes,
+                   .seconds = trmi_price(s->prices, s->mesh, TRMI_MOVE_ALL_REDUCE, *axes, bytes),
+                   .gradient = true});
     }
     return TRM_OK;
 }

@@ -84,18 +84,23 @@ trm_status trmi_redistribute(trmi_partitioner *s, int32_t value, const trmi_spre
 trm_status trmi_partition_widen(trmi_partitioner *s, int32_t value, const trmi_loops *loops,
                                 const trm_shape *out_shape, const trmi_spread *own,
                                 const trmi_spread *made, int32_t *out, trm_error *err);
-/* Emits an EXCHANGE over the groups of `axes`. has, wants: functions (context, rank) that return
- * the box that a rank has before and needs after it. */
+/* Returns a rank's box of a value, before or after an exchange. */
 typedef trmi_box (*trmi_partition_part)(const void *context, int32_t rank);
-trm_status trmi_partition_exchange(trmi_partitioner *s, int32_t local, uint32_t axes,
-                                   trmi_combine combine, trmi_partition_part has,
-                                   const void *has_context, trmi_partition_part wants,
-                                   const void *wants_context, trmi_phase phase, const char *name,
-                                   int32_t *out, trm_error *err);
-/* Adds a message to the report, in the second walk, if there is a report. */
-void trmi_partition_note(trmi_partitioner *s, const char *op, const char *what, trmi_phase phase,
-                         trmi_move move, uint32_t axes, double bytes, double seconds,
-                         bool gradient);
+/* An EXCHANGE that is to be emitted. */
+typedef struct trmi_exchange_plan {
+    const char *name; /* of the operator */
+    trmi_phase phase;
+    uint32_t axes;                  /* ranks along these exchange */
+    trmi_combine combine;           /* what is done with boxes that overlap */
+    trmi_partition_part has, wants; /* the boxes before it and after it */
+    const void *had_by, *wanted_by; /* their contexts */
+} trmi_exchange_plan;
+/* Emits an EXCHANGE of the local value `local`. *out: its result. */
+trm_status trmi_partition_exchange(trmi_partitioner *s, int32_t local,
+                                   const trmi_exchange_plan *plan, int32_t *out, trm_error *err);
+/* Adds a message to the report, in the second walk, if there is a report. The report copies the
+ * texts. */
+void trmi_partition_note(trmi_partitioner *s, const trmi_partition_message *message);
 /* Second walk (emit_local.c): emits the local form of one operator, or of one leaf. */
 trm_status trmi_partition_emit(trmi_partitioner *s, const trmi_op *op,
                                const trmi_strategy *strategy, trm_error *err);

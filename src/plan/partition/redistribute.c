@@ -16,28 +16,20 @@
 /* Contract in partition_state.h. Only the walk that emits notes messages, else each would be there
  * twice. Without memory the note is dropped: it serves the report alone, the program is right
  * without it. */
-void trmi_partition_note(trmi_partitioner *s, const char *op, const char *what, trmi_phase phase,
-                         trmi_move move, uint32_t axes, double bytes, double seconds,
-                         bool gradient) {
+void trmi_partition_note(trmi_partitioner *s, const trmi_partition_message *message) {
     trmi_partition_report *r = s->report;
-    if (r == NULL || !s->emitting || move == TRMI_MOVE_LOCAL ||
+    if (r == NULL || !s->emitting || message->move == TRMI_MOVE_LOCAL ||
         !trmi_grow((void **)&r->messages, &r->messages_capacity, r->messages_count + 1,
                    sizeof *r->messages)) {
         return;
     }
-    const char *name = trmi_arena_strdup(&r->arena, op),
-               *why = trmi_arena_strdup(&r->arena, what != NULL ? what : "");
-    if (name != NULL && why != NULL) {
-        r->messages[r->messages_count++] = (trmi_partition_message){.op = name,
-                                                                    .what = why,
-                                                                    .phase = phase,
-                                                                    .move = move,
-                                                                    .axes = axes,
-                                                                    .bytes = bytes,
-                                                                    .seconds = seconds,
-                                                                    .gradient = gradient};
-        r->comm_seconds += seconds;
-        r->gradient_seconds += gradient ? seconds : 0;
+    trmi_partition_message own = *message;
+    own.op = trmi_arena_strdup(&r->arena, message->op);
+    own.what = trmi_arena_strdup(&r->arena, message->what != NULL ? message->what : "");
+    if (own.op != NULL && own.what != NULL) {
+        r->messages[r->messages_count++] = own;
+        r->comm_seconds += own.seconds;
+        r->gradient_seconds += own.gradient ? own.seconds : 0;
     }
 }
 
@@ -46,19 +38,17 @@ void trmi_partition_note(trmi_partitioner *s, const char *op, const char *what, 
 /* Contract in partition_state.h. Computes the boxes that each member of this rank's group has
  * and wants. They are stored in the operator's attributes, because they depend on mesh and plan
  * only. */
-trm_status trmi_partition_exchange(trmi_partitioner *s, int32_t local, uint32_t axes,
-                                   trmi_combine combine, trmi_partition_part has,
-                                   const void *has_context, trmi_partition_part wants,
-                                   const void *wants_context, trmi_phase phase, const char *name,
-                                   int32_t *out, trm_error *err) {
+trm_status trmi_partition_exchange(trmi_partitioner *s, int32_t local,
+                                   const trmi_exchange_plan *plan, int32_t *out, trm_error *err) {
+    const uint32_t axes = plan->axes;
     const int32_t members = trmi_mesh_group(s->mesh, axes);
     size_t bytes = sizeof(trmi_box_exchange) + 2 * (size_t)members * sizeof(trmi_box);
     trmi_box_exchange *what = trmi_arena_alloc(&s->scratch, bytes);
     if (what == NULL) {
-        return TRMI_NO_MEMORY(err, "to split %s", name);
+        return TRMI_NO_MEMORY(err, "to split %s", plan->name);
     }
     *what = (trmi_box_exchange){
-        .head = {.bytes = bytes}, .axes = axes, .members = members, .combine = combine};
+        .head = {.bytes = bytes}, .axes = axes, .members = members, .combine = plan->combine};
     int32_t at[TRMI_MESH_AXES];
     trmi_mesh_coordinates(s->mesh, s->rank, at);
     /* boxes of all members of this rank's group, before and after */
@@ -74,8 +64,8 @@ trm_status trmi_partition_exchange(trmi_partitioner *s, int32_t local, uint32_t 
         }
         int32_t rank = trmi_mesh_rank(s->mesh, there);
         what->self = rank == s->rank ? m : what->self;
-        what->boxes[m] = has(has_context, rank);
-        what->boxes[members + m] = wants(wants_context, rank);
+        what->boxes[m] = plan->has(plan->had_by, rank);
+        what->boxes[members + m] = plan->wants(plan->wanted_by, rank);
     }
     /* `held` is the box of the input itself; an empty box takes the extents of the input */
     const trm_shape *shape = &s->pass.to->values[local].shape;
@@ -84,7 +74,8 @@ trm_status trmi_partition_exchange(trmi_partitioner *s, int32_t local, uint32_t 
         what->held = trmi_box_whole(shape);
     }
     const trmi_attrs attrs = {.attached = &what->head};
-    int32_t index = trmi_pass_emit(&s->pass, TRMI_OP_EXCHANGE, phase, name, &local, 1, 1, &attrs);
+    int32_t index =
+        trmi_pass_emit(&s->pass, TRMI_OP_EXCHANGE, plan->phase, plan->name, &local, 1, 1, &attrs);
     if (index == 0) {
         return trm_graph_check(s->pass.to, err);
     }
@@ -172,8 +163,15 @@ static trm_status emit_step(trmi_partitioner *s, int32_t value, int32_t local,
     trmi_combine combine = step->move == TRMI_MOVE_REDUCE_SCATTER
                                ? combination_of(s->mesh, from, step->axes)
                                : TRMI_COMBINE_NONE;
-    return trmi_partition_exchange(s, local, step->axes, combine, part_of, &has, part_of, &wants,
-                                   phase, name, out, err);
+    const trmi_exchange_plan plan = {.name = name,
+                                     .phase = phase,
+                                     .axes = step->axes,
+                                     .combine = combine,
+                                     .has = part_of,
+                                     .had_by = &has,
+                                     .wants = part_of,
+                                     .wanted_by = &wants};
+    return trmi_partition_exchange(s, local, &plan, out, err);
 }
 
 /* Contract in partition_state.h. A version with halo is larger than its spread says, and one that
@@ -250,9 +248,15 @@ trm_status trmi_redistribute(trmi_partitioner *s, int32_t value, const trmi_spre
         if (s->emitting) {
             TRMI_TRY(emit_step(s, value, at.value, &at.spread, step, &at.value, err));
         }
-        trmi_partition_note(s, maker->name, what,
-                            is_brought_again(s, value) ? TRMI_BACKWARD : maker->phase, step->move,
-                            step->axes, step->bytes, step->seconds, false);
+        trmi_partition_note(s, &(trmi_partition_message){.op = maker->name,
+                                                         .what = what,
+                                                         .phase = is_brought_again(s, value)
+                                                                      ? TRMI_BACKWARD
+                                                                      : maker->phase,
+                                                         .move = step->move,
+                                                         .axes = step->axes,
+                                                         .bytes = step->bytes,
+                                                         .seconds = step->seconds});
         at.spread = step->to;
         at.forward = s->phase == TRMI_FORWARD;
         TRMI_TRY(record_version(s, value, &at, err));
@@ -294,9 +298,15 @@ trm_status trmi_partition_widen(trmi_partitioner *s, int32_t value, const trmi_l
         if (!v->versions[i].halo && trmi_spread_equal(&v->versions[i].spread, own)) {
             char name[300];
             snprintf(name, sizeof name, "%.200s with halo", maker->name);
-            TRMI_TRY(trmi_partition_exchange(s, v->versions[i].value, axes, TRMI_COMBINE_NONE,
-                                             part_of, &has, part_of, &wants, maker->phase, name,
-                                             &version.value, err));
+            const trmi_exchange_plan plan = {.name = name,
+                                             .phase = maker->phase,
+                                             .axes = axes,
+                                             .combine = TRMI_COMBINE_NONE,
+                                             .has = part_of,
+                                             .had_by = &has,
+                                             .wants = part_of,
+                                             .wanted_by = &wants};
+            TRMI_TRY(trmi_partition_exchange(s, v->versions[i].value, &plan, &version.value, err));
             *out = version.value;
             return record_version(s, value, &version, err);
         }

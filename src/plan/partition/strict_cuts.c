@@ -123,8 +123,15 @@ static trm_status emit_tree(trmi_partitioner *s, const trmi_op *op, uint32_t axe
     }
     *value = s->pass.to->ops[index].outputs[0];
     double bytes = (double)trm_shape_count(&s->pass.to->values[*value].shape) * sizeof(float);
-    trmi_partition_note(s, op->name, "sum of samples", op->phase, TRMI_MOVE_ALL_REDUCE, axes, bytes,
-                        trmi_price(s->prices, s->mesh, TRMI_MOVE_ALL_REDUCE, axes, bytes), false);
+    trmi_partition_note(
+        s, &(trmi_partition_message){
+               .op = op->name,
+               .what = "sum of samples",
+               .phase = op->phase,
+               .move = TRMI_MOVE_ALL_REDUCE,
+               .axes = axes,
+               .bytes = bytes,
+               .seconds = trmi_price(s->prices, s->mesh, TRMI_MOVE_ALL_REDUCE, axes, bytes)});
     return TRM_OK;
 }
 
