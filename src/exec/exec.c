@@ -199,16 +199,8 @@ void trmi_exec_schedule(trm_exec *exec) {
 
 /* ---- update ---------------------------------------------------------------------------------- */
 
-/* The gradient of an embedding table: the ids of a batch, and a row for each. */
-typedef struct table_gradient {
-    const void *ids;
-    const float *rows; /* [count, width] */
-    int64_t count, width;
-    trm_dtype id_dtype;
-} table_gradient;
-
 /* Finds the gradient of a parameter. Returns false if it is not that of a table. */
-static bool find_table_gradient(const trm_exec *exec, int32_t parameter, table_gradient *out) {
+static bool find_table_gradient(const trm_exec *exec, int32_t parameter, trmi_table_gradient *out) {
     const trm_program *p = exec->program;
     const trmi_param *param = &p->params[parameter];
     const trmi_buffer *ids = &p->buffers[param->sparse_ids];
@@ -216,7 +208,8 @@ static bool find_table_gradient(const trm_exec *exec, int32_t parameter, table_g
     if (param->sparse_rows == 0) {
         return false;
     }
-    *out = (table_gradient){
+    *out = (trmi_table_gradient){
+        .segment = parameter,
         .ids = exec->env.arena[ids->arena] + ids->offset,
         .rows = (const float *)(exec->env.arena[rows->arena] + rows->offset),
         .count = trm_shape_count(&ids->shape),
@@ -229,11 +222,10 @@ static bool find_table_gradient(const trm_exec *exec, int32_t parameter, table_g
 /* Merges the rows of equal ids in the gradients of all tables, and adds their squares to the norm
  * of all gradients, so that clipping and the search for an overflow include them. */
 static trm_status merge_table_gradients(trm_exec *exec, trm_error *err) {
-    table_gradient g;
+    trmi_table_gradient g;
     for (int32_t i = 0; i < exec->program->params_count; i++) {
         if (find_table_gradient(exec, i, &g)) {
-            TRMI_TRY(trmi_update_prepare(exec->update, i, g.ids, g.id_dtype, g.rows, g.count,
-                                         g.width, err));
+            TRMI_TRY(trmi_update_prepare(exec->update, &g, err));
         }
     }
     return TRM_OK;
@@ -248,12 +240,11 @@ static trm_status update_dense(trm_exec *exec, double learning_rate, trm_error *
 
 /* Updates the rows of all tables that have a gradient. */
 static trm_status update_tables(trm_exec *exec, double learning_rate, trm_error *err) {
-    table_gradient g;
+    trmi_table_gradient g;
     for (int32_t i = 0; i < exec->program->params_count; i++) {
         if (find_table_gradient(exec, i, &g)) {
-            TRMI_TRY(trmi_update_sparse(exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM], i,
-                                        g.ids, g.id_dtype, g.rows, g.count, g.width, learning_rate,
-                                        exec->env.step + 1, err));
+            TRMI_TRY(trmi_update_sparse(exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM],
+                                        &g, learning_rate, exec->env.step + 1, err));
         }
     }
     return TRM_OK;

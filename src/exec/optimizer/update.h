@@ -75,20 +75,26 @@ double trmi_update_norm(const trmi_update *update);
  *   errors  DIVERGED: a gradient is NaN or infinite; nothing has changed; INVALID: learning rate */
 trm_status trmi_update_run(trmi_update *update, float *parameters, const float *gradients,
                            double learning_rate, uint64_t step, trm_error *err);
-/* Groups the ids of a sparse segment, sums the rows of equal ids and adds their squares to the
- * global norm of the next run. Call it before trmi_update_run. Optional: otherwise
- * trmi_update_sparse does it, too late for the norm.
+/* The gradient of an embedding table: rows that the batch looked up. All arrays are borrowed. */
+typedef struct trmi_table_gradient {
+    int32_t segment;    /* the table */
+    trm_dtype id_dtype; /* int32 or int64 */
+    const void *ids;    /* [count] rows of the table, also equal ones */
+    const float *rows;  /* [count, width] their gradients */
+    int64_t count, width;
+} trmi_table_gradient;
+/* Groups the ids of a table, sums the rows of equal ids and adds their squares to the global norm
+ * of the next run. Call it before trmi_update_run. Optional: otherwise trmi_update_sparse does it,
+ * too late for the norm.
  *   errors  DIVERGED: a gradient is NaN or infinite; nothing has changed; INVALID: an id */
-trm_status trmi_update_prepare(trmi_update *update, int32_t segment, const void *ids,
-                               trm_dtype id_dtype, const float *rows, int64_t count, int64_t width,
+trm_status trmi_update_prepare(trmi_update *update, const trmi_table_gradient *gradient,
                                trm_error *err);
-/* Updates the rows of one embedding table (segment index). `ids`: [count] of id_dtype (int32 or
- * int64); `rows`: their gradients, [count, width]. Gradients of equal ids are summed, then the rule
- * is applied once a row; other rows do not change (lazy momentum and Adam). Clips by the factor of
- * the last run; the trust ratio of LARS is 1. Same bits for any number of threads. */
-trm_status trmi_update_sparse(trmi_update *update, float *parameters, int32_t segment,
-                              const void *ids, trm_dtype id_dtype, const float *rows, int64_t count,
-                              int64_t width, double learning_rate, uint64_t step, trm_error *err);
+/* Updates the rows of one embedding table. Gradients of equal ids are summed, then the rule is
+ * applied once a row; other rows do not change (lazy momentum and Adam). Clips by the factor of the
+ * last run; the trust ratio of LARS is 1. Same bits for any number of threads. */
+trm_status trmi_update_sparse(trmi_update *update, float *parameters,
+                              const trmi_table_gradient *gradient, double learning_rate,
+                              uint64_t step, trm_error *err);
 
 /* Sets where each run finds the factors of a segment's gradient: float32 or bfloat16, row-major,
  * borrowed. */

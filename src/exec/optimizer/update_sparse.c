@@ -28,12 +28,13 @@ enum {
 
 /* Returns the groups of an earlier table that was read with the same ids in this step; NULL: none.
  * Such tables (two embeddings of one feature) share one grouping. */
-static const trmi_update_rows *same_order(const trmi_update *u, int32_t segment, const void *ids,
-                                          int64_t count, int64_t table_rows, int64_t width) {
-    for (int32_t i = 0; i < segment; i++) {
+static const trmi_update_rows *same_order(const trmi_update *u, const trmi_table_gradient *g,
+                                          int64_t table_rows) {
+    for (int32_t i = 0; i < g->segment; i++) {
         const trmi_update_rows *r = &u->rows[i];
-        if (r->ids == ids && r->sweep == u->sweeps && r->order->count == count && width > 0 &&
-            u->segments[i].width > 0 && u->segments[i].count / u->segments[i].width == table_rows) {
+        if (r->ids == g->ids && r->sweep == u->sweeps && r->order->count == g->count &&
+            g->width > 0 && u->segments[i].width > 0 &&
+            u->segments[i].count / u->segments[i].width == table_rows) {
             return r->order;
         }
     }
@@ -43,27 +44,26 @@ static const trmi_update_rows *same_order(const trmi_update *u, int32_t segment,
 /* Contract in update.h. Sums the gradients of equal ids, so that the update visits each row
  * once. The bucket's sums, and the order in which squares of buckets are added, do not depend on
  * the number of threads. */
-trm_status trmi_update_prepare(trmi_update *u, int32_t segment, const void *ids, trm_dtype id_dtype,
-                               const float *rows, int64_t count, int64_t width, trm_error *err) {
-    trmi_update_rows *r = &u->rows[segment];
-    int64_t table_rows = u->segments[segment].count / width;
+trm_status trmi_update_prepare(trmi_update *u, const trmi_table_gradient *g, trm_error *err) {
+    trmi_update_rows *r = &u->rows[g->segment];
+    int64_t width = g->width, table_rows = u->segments[g->segment].count / width;
     r->ids = NULL;
-    TRMI_TRY(trmi_update_rows_reserve(r, count, width, err));
+    TRMI_TRY(trmi_update_rows_reserve(r, g->count, width, err));
     /* Group the ids, unless an earlier table of this step has the same. */
-    r->order = same_order(u, segment, ids, count, table_rows, width);
+    r->order = same_order(u, g, table_rows);
     if (r->order == NULL) {
-        TRMI_TRY(trmi_update_group(r, ids, id_dtype, count, table_rows, err));
+        TRMI_TRY(trmi_update_group(r, g->ids, g->id_dtype, g->count, table_rows, err));
         r->order = r;
     }
     const trmi_update_rows *order = r->order;
-#pragma omp parallel for schedule(dynamic, 4) if (count > ALONE)
+#pragma omp parallel for schedule(dynamic, 4) if (g->count > ALONE)
     for (int64_t b = 0; b < BUCKETS; b++) {
         int64_t begin = order->begin[b];
         float *sums = r->sums + begin * width;
         if (u->tree.classes > 0) {
-            trmi_update_sum_blocks(&u->tree, order, b, rows, width, sums);
+            trmi_update_sum_blocks(&u->tree, order, b, g->rows, width, sums);
         } else {
-            u->kernels->sum_rows(rows, order->keys + begin, order->group + begin,
+            u->kernels->sum_rows(g->rows, order->keys + begin, order->group + begin,
                                  order->begin[b + 1] - begin, width, sums);
         }
         r->squares[b] = trmi_update_squares(u->kernels, sums, order->groups[b] * width);
@@ -76,15 +76,23 @@ trm_status trmi_update_prepare(trmi_update *u, int32_t segment, const void *ids,
     if (!isfinite(squares)) {
         u->rows_squares = 0;
         return TRMI_FAIL(err, TRM_DIVERGED, "a gradient of table segment %d is NaN or infinite",
-                         segment);
+                         g->segment);
     }
-    r->ids = ids;
+    r->ids = g->ids;
     r->sweep = u->sweeps;
     u->rows_squares += squares;
     return TRM_OK;
 }
 
 /* ---- the update ------------------------------------------------------------------------------ */
+
+/* The update of one table, the same for all its buckets. */
+typedef struct table_update {
+    const trmi_update *u;
+    const trmi_rule *rule;
+    float *parameters;     /* of all segments */
+    int64_t offset, width; /* of the table among them; elements of a row */
+} table_update;
 
 /* Copies narrow rows, which begin at at[i] of `from`, side by side to `block`; scatter copies them
  * back. */
@@ -108,15 +116,17 @@ static void scatter_rows(const float *block, const int64_t *at, int64_t rows, in
 
 /* Updates rows that are shorter than a vector: gathers parameters and slots, so that the rule runs
  * over one long array, and scatters the results. */
-static void update_narrow(const trmi_update *u, const trmi_rule *rule, float *parameters,
-                          const float *sums, const int64_t *at, int64_t rows, int64_t width) {
+static void update_narrow(const table_update *t, const float *sums, const int64_t *at,
+                          int64_t rows) {
+    const trmi_update *u = t->u;
+    int64_t width = t->width;
     float w[GROUPS * NARROW], slot[TRMI_SLOTS_MAX][GROUPS * NARROW];
-    gather_rows(parameters, at, rows, width, w);
+    gather_rows(t->parameters, at, rows, width, w);
     for (int32_t s = 0; s < u->slots_count; s++) {
         gather_rows(u->slots[s], at, rows, width, slot[s]);
     }
-    u->kernels->rule[u->options.kind](rule, w, sums, slot[0], slot[1], rows * width);
-    scatter_rows(w, at, rows, width, parameters);
+    u->kernels->rule[u->options.kind](t->rule, w, sums, slot[0], slot[1], rows * width);
+    scatter_rows(w, at, rows, width, t->parameters);
     for (int32_t s = 0; s < u->slots_count; s++) {
         scatter_rows(slot[s], at, rows, width, u->slots[s]);
     }
@@ -124,24 +134,24 @@ static void update_narrow(const trmi_update *u, const trmi_rule *rule, float *pa
 
 /* Updates up to GROUPS different rows, with their summed gradients. Prefetches first: the rows are
  * scattered over a table that is larger than the caches. */
-static void update_groups(const trmi_update *u, const trmi_rule *rule, const float *sums,
-                          const uint32_t *id, int64_t rows, float *parameters, int64_t offset,
-                          int64_t width) {
+static void update_groups(const table_update *t, const float *sums, const uint32_t *id,
+                          int64_t rows) {
+    const trmi_update *u = t->u;
     int64_t at[GROUPS];
     for (int64_t i = 0; i < rows; i++) {
-        at[i] = offset + (int64_t)id[i] * width;
-        if (width < NARROW || i < FIRST) {
-            __builtin_prefetch(parameters + at[i], 1);
+        at[i] = t->offset + (int64_t)id[i] * t->width;
+        if (t->width < NARROW || i < FIRST) {
+            __builtin_prefetch(t->parameters + at[i], 1);
             for (int32_t s = 0; s < u->slots_count; s++) {
                 __builtin_prefetch(u->slots[s] + at[i], 1);
             }
         }
     }
-    if (width < NARROW) {
-        update_narrow(u, rule, parameters, sums, at, rows, width);
+    if (t->width < NARROW) {
+        update_narrow(t, sums, at, rows);
     } else {
-        u->kernels->rows[u->options.kind](rule, parameters, sums, u->slots[0], u->slots[1], at,
-                                          rows, width);
+        u->kernels->rows[u->options.kind](t->rule, t->parameters, sums, u->slots[0], u->slots[1],
+                                          at, rows, t->width);
     }
 }
 
@@ -169,26 +179,24 @@ static int64_t run_of_groups(const trmi_update *u, const float *sums, int64_t fi
 }
 
 /* Updates all rows of one bucket. */
-static void update_bucket(const trmi_update *u, const trmi_rule *rule, const trmi_update_rows *r,
-                          int64_t bucket, float *parameters, int64_t offset, int64_t width) {
+static void update_bucket(const table_update *t, const trmi_update_rows *r, int64_t bucket) {
+    int64_t width = t->width;
     int64_t begin = r->order->begin[bucket], groups = r->order->groups[bucket];
     for (int64_t first = 0; first < groups;) {
-        int64_t rows = run_of_groups(u, r->sums + begin * width, first, groups, width);
+        int64_t rows = run_of_groups(t->u, r->sums + begin * width, first, groups, width);
         if (rows > 0) {
-            update_groups(u, rule, r->sums + (begin + first) * width, r->order->id + begin + first,
-                          rows, parameters, offset, width);
+            update_groups(t, r->sums + (begin + first) * width, r->order->id + begin + first, rows);
         }
         first += rows > 0 ? rows : 1;
     }
 }
 
 /* Contract in update.h. Sums that trmi_update_prepare made for the same ids are used. */
-trm_status trmi_update_sparse(trmi_update *u, float *parameters, int32_t segment, const void *ids,
-                              trm_dtype id_dtype, const float *rows, int64_t count, int64_t width,
+trm_status trmi_update_sparse(trmi_update *u, float *parameters, const trmi_table_gradient *g,
                               double learning_rate, uint64_t step, trm_error *err) {
-    trmi_update_rows *r = &u->rows[segment];
-    if (r->ids != ids || r->order->count != count) {
-        TRMI_TRY(trmi_update_prepare(u, segment, ids, id_dtype, rows, count, width, err));
+    trmi_update_rows *r = &u->rows[g->segment];
+    if (r->ids != g->ids || r->order->count != g->count) {
+        TRMI_TRY(trmi_update_prepare(u, g, err));
         u->rows_squares = 0; /* too late for this step's norm */
     }
     /* The sums are used once; the next step prepares again. */
@@ -196,11 +204,15 @@ trm_status trmi_update_sparse(trmi_update *u, float *parameters, int32_t segment
     if (u->options.kind == TRM_FTRL && learning_rate == 0) {
         return TRM_OK;
     }
-    trmi_rule rule = trmi_update_rule(u, segment, learning_rate, step);
-    int64_t offset = u->segments[segment].offset;
-#pragma omp parallel for schedule(dynamic, 4) if (count > ALONE)
+    const trmi_rule rule = trmi_update_rule(u, g->segment, learning_rate, step);
+    const table_update t = {.u = u,
+                            .rule = &rule,
+                            .parameters = parameters,
+                            .offset = u->segments[g->segment].offset,
+                            .width = g->width};
+#pragma omp parallel for schedule(dynamic, 4) if (g->count > ALONE)
     for (int64_t b = 0; b < BUCKETS; b++) {
-        update_bucket(u, &rule, r, b, parameters, offset, width);
+        update_bucket(&t, r, b);
     }
     return TRM_OK;
 }

@@ -191,6 +191,8 @@ static void follow_rows(const char *name, trm_optimizer_options options, double 
     const int64_t long_ids[] = {3, 1, 3};
     const void *ids = id_dtype == TRM_INT64 ? (const void *)long_ids : short_ids;
     float w[10], g[10] = {0}, rows[6];
+    const trmi_table_gradient gradient = {
+        .ids = ids, .id_dtype = id_dtype, .rows = rows, .count = 3, .width = 2};
     for (int i = 0; i < 10; i++) {
         w[i] = start_value(i);
     }
@@ -199,12 +201,10 @@ static void follow_rows(const char *name, trm_optimizer_options options, double 
             rows[i] = gradient_value(t, i);
         }
         if (prepare) {
-            CHECK_OK(trmi_update_prepare(update, 0, ids, id_dtype, rows, 3, 2, &err), err);
+            CHECK_OK(trmi_update_prepare(update, &gradient, &err), err);
         }
         CHECK_OK(trmi_update_run(update, w, g, rate, (uint64_t)t + 1, &err), err);
-        CHECK_OK(trmi_update_sparse(update, w, 0, ids, id_dtype, rows, 3, 2, rate, (uint64_t)t + 1,
-                                    &err),
-                 err);
+        CHECK_OK(trmi_update_sparse(update, w, &gradient, rate, (uint64_t)t + 1, &err), err);
     }
     check_close(name, w, expected, 10);
     trmi_update_destroy(update);
@@ -320,6 +320,8 @@ static void sparse_equals(trm_optimizer_kind kind, trmi_update_segment dense, in
     float *wa = random_range(1), *wb = random_range(1), *rows = malloc(2 * COUNT * sizeof *rows);
     float *g = malloc(COUNT * sizeof *g);
     int32_t ids[ROWS * REPEATS];
+    const trmi_table_gradient gradient = {
+        .ids = ids, .id_dtype = TRM_INT32, .rows = rows, .count = used * REPEATS, .width = WIDTH};
     for (uint64_t t = 1; t <= 3; t++) {
         memset(g, 0, COUNT * sizeof *g);
         for (int i = 0; i < used * REPEATS; i++) {
@@ -331,11 +333,9 @@ static void sparse_equals(trm_optimizer_kind kind, trmi_update_segment dense, in
             }
         }
         CHECK_OK(trmi_update_run(a, wa, g, 0.1, t, &err), err);
-        CHECK_OK(trmi_update_prepare(b, 0, ids, TRM_INT32, rows, used * REPEATS, WIDTH, &err), err);
+        CHECK_OK(trmi_update_prepare(b, &gradient, &err), err);
         CHECK_OK(trmi_update_run(b, wb, g, 0.1, t, &err), err);
-        CHECK_OK(
-            trmi_update_sparse(b, wb, 0, ids, TRM_INT32, rows, used * REPEATS, WIDTH, 0.1, t, &err),
-            err);
+        CHECK_OK(trmi_update_sparse(b, wb, &gradient, 0.1, t, &err), err);
         assert_true(fabs(trmi_update_norm(a) - trmi_update_norm(b)) < 1e-4);
     }
     for (int i = 0; i < ROWS * WIDTH; i++) {
@@ -387,8 +387,10 @@ static void nothing_changes_when_a_gradient_is_not_finite(void **state) {
         g[40000 + i * 7] = 0;
         const int64_t ids[] = {1, 2};
         float rows[] = {0, 0, 0, bad[i]};
-        CHECK_FAILS(trmi_update_prepare(update, 1, ids, TRM_INT64, rows, 2, 2, &err), TRM_DIVERGED,
-                    err, "NaN or infinite");
+        const trmi_table_gradient gradient = {
+            .segment = 1, .ids = ids, .id_dtype = TRM_INT64, .rows = rows, .count = 2, .width = 2};
+        CHECK_FAILS(trmi_update_prepare(update, &gradient, &err), TRM_DIVERGED, err,
+                    "NaN or infinite");
     }
     assert_memory_equal(w, before, COUNT * sizeof *w);
     assert_true(trmi_update_slot(update, 0)[40000] == 0);
