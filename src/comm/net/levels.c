@@ -132,19 +132,30 @@ static trm_status grow_buffer(trm_comm *comm, char **buffer, size_t *have, size_
 
 /* --- the three stages --- */
 
-/* Runs a stage inside the host: the operation with another kind, buffers and type. Signature and
- * sequence number stay those of the whole operation, so a mismatch shows in the first stage. */
-static trm_status run_local(trm_comm *comm, const trmi_engine_call *op, trm_collective_kind kind,
-                            const void *send, void *recv, trm_dtype dtype, int32_t root,
+/* What a stage does in place of the whole operation. */
+typedef struct stage {
+    trm_collective_kind kind;
+    const void *send;
+    void *recv;
+    trm_dtype dtype;
+    int32_t root; /* inside the host: a local index; across hosts: the number of a host */
+    /* across hosts only: one rank of each host, and the elements of the buffers */
+    const int32_t *ranks;
+    int64_t count;
+} stage;
+
+/* Runs a stage inside the host. Signature and sequence number stay those of the whole operation,
+ * so a mismatch shows in the first stage. */
+static trm_status run_local(trm_comm *comm, const trmi_engine_call *op, const stage *s,
                             trm_error *err) {
     levels *l = levels_of(comm);
     trmi_engine_call local = *op;
-    bool blocks = kind == TRM_REDUCE_SCATTERV || kind == TRM_ALLGATHERV;
-    local.kind = kind;
-    local.send = send;
-    local.recv = recv;
-    local.dtype = dtype;
-    local.root = root;
+    bool blocks = s->kind == TRM_REDUCE_SCATTERV || s->kind == TRM_ALLGATHERV;
+    local.kind = s->kind;
+    local.send = s->send;
+    local.recv = s->recv;
+    local.dtype = s->dtype;
+    local.root = s->root;
     local.reduce = op->reduce == TRM_REDUCTION_MEAN ? TRM_REDUCTION_SUM : op->reduce;
     local.divisor = 1;
     local.counts = blocks ? l->counts : NULL;
@@ -154,22 +165,21 @@ static trm_status run_local(trm_comm *comm, const trmi_engine_call *op, trm_coll
     return comm->shm->table->run(comm->shm, &local, err);
 }
 
-/* Runs a stage across hosts, among one rank of each host (`ranks`). Sums are left undivided. */
-static trm_status run_across(trm_comm *comm, const trmi_engine_call *op, trm_collective_kind kind,
-                             const int32_t *ranks, int32_t root_host, const void *send, void *recv,
-                             int64_t count, trm_dtype dtype, bool background, trm_error *err) {
+/* Runs a stage across hosts. Sums are left undivided. */
+static trm_status run_across(trm_comm *comm, const trmi_engine_call *op, const stage *s,
+                             bool background, trm_error *err) {
     levels *l = levels_of(comm);
     trmi_net_part part = {.op = op,
-                          .kind = kind,
-                          .ranks = ranks,
+                          .kind = s->kind,
+                          .ranks = s->ranks,
                           .size = comm->host_count,
                           .rank = l->my_host,
-                          .root = root_host,
-                          .count = count,
-                          .total = count,
-                          .send = send,
-                          .recv = recv,
-                          .dtype = dtype,
+                          .root = s->root,
+                          .count = s->count,
+                          .total = s->count,
+                          .send = s->send,
+                          .recv = s->recv,
+                          .dtype = s->dtype,
                           .reduce =
                               op->reduce == TRM_REDUCTION_MEAN ? TRM_REDUCTION_SUM : op->reduce,
                           .background = background,
@@ -201,6 +211,17 @@ static trm_status widen_input(trm_comm *comm, const trmi_engine_call *op, trm_dt
     return TRM_OK;
 }
 
+/* Gives the other ranks of the host the result that the rank with local index `leader` has. */
+static trm_status broadcast_inside(trm_comm *comm, const trmi_engine_call *op, int32_t leader,
+                                   trm_error *err) {
+    const stage s = {.kind = TRM_BROADCAST,
+                     .send = op->recv,
+                     .recv = op->recv,
+                     .dtype = op->dtype,
+                     .root = leader};
+    return run_local(comm, op, &s, err);
+}
+
 /* --- the operations --- */
 
 /* Runs an all-reduce where all hosts have the same number of ranks: every rank sends its slice
@@ -218,12 +239,21 @@ static trm_status allreduce_by_slices(trm_comm *comm, const trmi_engine_call *op
     const void *send;
     TRMI_TRY(widen_input(comm, op, wide, &send, err));
     TRMI_TRY(grow_buffer(comm, &l->output, &l->output_bytes, bytes > 0 ? bytes : 1, err));
-    TRMI_TRY(run_local(comm, op, TRM_REDUCE_SCATTERV, send, l->output, wide, 0, err));
-    TRMI_TRY(run_across(comm, op, TRM_ALLREDUCE, l->same_index, 0, l->output, l->output,
-                        l->counts[me], wide, background, err));
+    const stage scatter = {
+        .kind = TRM_REDUCE_SCATTERV, .send = send, .recv = l->output, .dtype = wide};
+    TRMI_TRY(run_local(comm, op, &scatter, err));
+    const stage across = {.kind = TRM_ALLREDUCE,
+                          .send = l->output,
+                          .recv = l->output,
+                          .dtype = wide,
+                          .ranks = l->same_index,
+                          .count = l->counts[me]};
+    TRMI_TRY(run_across(comm, op, &across, background, err));
     char *slice = (char *)op->recv + l->offsets[me] * (int64_t)trm_dtype_bytes(op->dtype);
     trmi_reduce_finish(l->output, wide, slice, op->dtype, l->counts[me], divisor);
-    return run_local(comm, op, TRM_ALLGATHERV, slice, op->recv, op->dtype, 0, err);
+    const stage gather = {
+        .kind = TRM_ALLGATHERV, .send = slice, .recv = op->recv, .dtype = op->dtype};
+    return run_local(comm, op, &gather, err);
 }
 
 /* Runs an all-reduce (across == TRM_ALLREDUCE) or a reduce through the leaders of the hosts. */
@@ -242,20 +272,25 @@ static trm_status sum_to_leaders(trm_comm *comm, const trmi_engine_call *op,
         size_t bytes = (size_t)op->count * trm_dtype_bytes(wide);
         TRMI_TRY(grow_buffer(comm, &l->output, &l->output_bytes, bytes > 0 ? bytes : 1, err));
     }
-    TRMI_TRY(run_local(comm, op, TRM_REDUCE, send, l->output, wide, leader, err));
+    const stage inside = {
+        .kind = TRM_REDUCE, .send = send, .recv = l->output, .dtype = wide, .root = leader};
+    TRMI_TRY(run_local(comm, op, &inside, err));
     /* Sum across hosts; divide and convert at the end. */
     if (leads) {
-        TRMI_TRY(run_across(comm, op, across, leaders, l->host_of[root], l->output, l->output,
-                            op->count, wide, background, err));
+        const stage between = {.kind = across,
+                               .send = l->output,
+                               .recv = l->output,
+                               .dtype = wide,
+                               .root = l->host_of[root],
+                               .ranks = leaders,
+                               .count = op->count};
+        TRMI_TRY(run_across(comm, op, &between, background, err));
         if (across == TRM_ALLREDUCE || comm->group.rank == root) {
             trmi_reduce_finish(l->output, wide, op->recv, op->dtype, op->count, divisor);
         }
     }
     /* Give the other ranks of the host the result. */
-    if (across == TRM_ALLREDUCE) {
-        TRMI_TRY(run_local(comm, op, TRM_BROADCAST, op->recv, op->recv, op->dtype, leader, err));
-    }
-    return TRM_OK;
+    return across == TRM_ALLREDUCE ? broadcast_inside(comm, op, leader, err) : TRM_OK;
 }
 
 /* Broadcasts from the root among the leaders, then inside each host. The root's leader is the root
@@ -266,10 +301,16 @@ static trm_status run_broadcast(trm_comm *comm, const trmi_engine_call *op, bool
     int32_t leader;
     const int32_t *leaders = find_leaders(comm, op->root, &leader);
     if (leader == comm->local_rank) {
-        TRMI_TRY(run_across(comm, op, TRM_BROADCAST, leaders, l->host_of[op->root], op->send,
-                            op->recv, op->count, op->dtype, background, err));
+        const stage between = {.kind = TRM_BROADCAST,
+                               .send = op->send,
+                               .recv = op->recv,
+                               .dtype = op->dtype,
+                               .root = l->host_of[op->root],
+                               .ranks = leaders,
+                               .count = op->count};
+        TRMI_TRY(run_across(comm, op, &between, background, err));
     }
-    return run_local(comm, op, TRM_BROADCAST, op->recv, op->recv, op->dtype, leader, err);
+    return broadcast_inside(comm, op, leader, err);
 }
 
 /* Runs a barrier: all ranks of a host have arrived, then all hosts have, and then the hosts' ranks
@@ -278,12 +319,12 @@ static trm_status run_barrier(trm_comm *comm, const trmi_engine_call *op, bool b
                               trm_error *err) {
     int32_t leader;
     const int32_t *leaders = find_leaders(comm, levels_of(comm)->firsts[0], &leader);
-    TRMI_TRY(run_local(comm, op, TRM_BARRIER, NULL, NULL, TRM_UINT8, 0, err));
+    const stage s = {.kind = TRM_BARRIER, .dtype = TRM_UINT8, .ranks = leaders};
+    TRMI_TRY(run_local(comm, op, &s, err));
     if (leader == comm->local_rank) {
-        TRMI_TRY(run_across(comm, op, TRM_BARRIER, leaders, 0, NULL, NULL, 0, TRM_UINT8, background,
-                            err));
+        TRMI_TRY(run_across(comm, op, &s, background, err));
     }
-    return run_local(comm, op, TRM_BARRIER, NULL, NULL, TRM_UINT8, 0, err);
+    return run_local(comm, op, &s, err);
 }
 
 trm_status trmi_levels_run(trm_comm *comm, const trmi_engine_call *op, bool background,
