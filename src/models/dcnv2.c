@@ -45,8 +45,9 @@ trm_node trm_dcnv2(trm_graph *g, const trm_click_inputs *inputs,
     for (int32_t i = 0; i < layers; i++) {
         x = add_cross(g, i, x0, x, options);
     }
-    trm_node deep = trmi_click_tower(g, "deep", options->stacked ? x : x0, options->hidden,
-                                     options->hidden_count, usual, 3, options);
+    trm_node deep = trmi_click_tower(g, "deep", options->stacked ? x : x0,
+                                     (trmi_widths){options->hidden, options->hidden_count},
+                                     (trmi_widths){usual, 3}, options);
     trm_node last = options->stacked || options->hidden_count < 0
                         ? deep
                         : trm_concat(g, (trm_node[]){x, deep}, 2, 1);

@@ -28,8 +28,8 @@ trm_node trm_deepfm(trm_graph *g, const trm_click_inputs *inputs,
     }
     trm_node rows = trmi_click_embedding(g, inputs, options, &shape);
     trm_node deep = trmi_click_flat(g, rows, inputs, &shape);
-    deep = trmi_click_tower(g, "deep", deep, options->hidden, options->hidden_count, usual, 3,
-                            options);
+    deep = trmi_click_tower(g, "deep", deep, (trmi_widths){options->hidden, options->hidden_count},
+                            (trmi_widths){usual, 3}, options);
     deep = trmi_click_layer(g, "out", deep, 1, options);
     trm_node shallow =
         trm_add(g, trmi_click_linear(g, inputs, options, &shape), add_pairs(g, rows));

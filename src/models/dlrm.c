@@ -9,7 +9,8 @@
 static trm_node add_bottom(trm_graph *g, const trm_click_inputs *in, int64_t width,
                            const trm_recommender_options *o) {
     static const int64_t usual[] = {512, 256, 64};
-    trm_node x = trmi_click_tower(g, "bottom", in->dense, o->bottom, o->bottom_count, usual, 3, o);
+    trm_node x = trmi_click_tower(g, "bottom", in->dense, (trmi_widths){o->bottom, o->bottom_count},
+                                  (trmi_widths){usual, 3}, o);
     trm_graph_push_scope(g, "bottom");
     x = trm_relu(g, trmi_click_layer(g, "out", x, width, o));
     trm_graph_pop_scope(g);
@@ -38,6 +39,7 @@ trm_node trm_dlrm(trm_graph *g, const trm_click_inputs *inputs,
     }
     trm_node dots = trm_pair_dots(g, rows);
     x = inputs->dense.id != 0 ? trm_concat(g, (trm_node[]){x, dots}, 2, 1) : dots;
-    x = trmi_click_tower(g, "top", x, options->hidden, options->hidden_count, usual, 2, options);
+    x = trmi_click_tower(g, "top", x, (trmi_widths){options->hidden, options->hidden_count},
+                         (trmi_widths){usual, 2}, options);
     return trmi_click_logits(g, trmi_click_layer(g, "out", x, 1, options), &shape);
 }

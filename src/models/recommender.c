@@ -213,19 +213,14 @@ trm_node trmi_click_layer(trm_graph *g, const char *name, trm_node x, int64_t ou
     return y;
 }
 
-/* Contract in recommender.h. Without widths of the caller's the model's usual ones are taken. */
-trm_node trmi_click_tower(trm_graph *g, const char *name, trm_node x, const int64_t *widths,
-                          int32_t count, const int64_t *usual, int32_t usual_count,
-                          const trm_recommender_options *o) {
-    if (count == 0) {
-        widths = usual;
-        count = usual_count;
-    }
+trm_node trmi_click_tower(trm_graph *g, const char *name, trm_node x, trmi_widths given,
+                          trmi_widths usual, const trm_recommender_options *o) {
+    const trmi_widths layers = given.count == 0 ? usual : given;
     trm_graph_push_scope(g, "%s", name);
-    for (int32_t i = 0; i < count; i++) {
+    for (int32_t i = 0; i < layers.count; i++) {
         char number[16];
         snprintf(number, sizeof number, "%d", (int)i);
-        x = trm_relu(g, trmi_click_layer(g, number, x, widths[i], o));
+        x = trm_relu(g, trmi_click_layer(g, number, x, layers.widths[i], o));
     }
     trm_graph_pop_scope(g);
     return x;

@@ -42,10 +42,15 @@ int64_t trmi_click_width_of(const trm_recommender_options *options, int32_t tabl
 /* Adds a linear layer [N, I] -> [N, out] with parameters "name.weight" and "name.bias". */
 trm_node trmi_click_layer(trm_graph *graph, const char *name, trm_node x, int64_t out,
                           const trm_recommender_options *options);
-/* Adds layers with ReLU, "name.0", "name.1", ...; the given widths, or `usual` if count is 0. */
-trm_node trmi_click_tower(trm_graph *graph, const char *name, trm_node x, const int64_t *widths,
-                          int32_t count, const int64_t *usual, int32_t usual_count,
-                          const trm_recommender_options *options);
+/* The widths of layers. */
+typedef struct trmi_widths {
+    const int64_t *widths; /* [count] */
+    int32_t count;
+} trmi_widths;
+/* Adds layers with ReLU, "name.0", "name.1", ...: the given ones, or `usual` if their count is
+ * 0. */
+trm_node trmi_click_tower(trm_graph *graph, const char *name, trm_node x, trmi_widths given,
+                          trmi_widths usual, const trm_recommender_options *options);
 /* Returns the flat embeddings and the dense inputs side by side: [N, F * width + D]. */
 trm_node trmi_click_flat(trm_graph *graph, trm_node rows, const trm_click_inputs *inputs,
                          const trmi_click_shape *shape);

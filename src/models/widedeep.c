@@ -14,8 +14,8 @@ trm_node trm_widedeep(trm_graph *g, const trm_click_inputs *inputs,
     }
     trm_node rows = trmi_click_embedding(g, inputs, options, &shape);
     trm_node deep = trmi_click_flat(g, rows, inputs, &shape);
-    deep = trmi_click_tower(g, "deep", deep, options->hidden, options->hidden_count, usual, 2,
-                            options);
+    deep = trmi_click_tower(g, "deep", deep, (trmi_widths){options->hidden, options->hidden_count},
+                            (trmi_widths){usual, 2}, options);
     deep = trmi_click_layer(g, "out", deep, 1, options);
     return trmi_click_logits(g, trm_add(g, deep, trmi_click_linear(g, inputs, options, &shape)),
                              &shape);
