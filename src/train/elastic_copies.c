@@ -473,15 +473,15 @@ static void read_part(const trmi_kept_part *kept, int32_t g, int64_t step, char 
 
 /* Copies those words of a part to their places in the whole that other ranks have too
  * (`repeated`), or have not. */
-static void place_runs(const trmi_kept_part *kept, int32_t g, int64_t step, bool repeated,
-                       const int64_t *begins, char *whole) {
-    run_reader reader = begin_reading(kept, g, step);
+static void place_runs(const trmi_kept_part *kept, int32_t g, bool repeated,
+                       const trmi_whole_state *whole) {
+    run_reader reader = begin_reading(kept, g, whole->step);
     const trmi_state_words *segments = kept->part.segments;
     for (int64_t i = 0; i < kept->part.runs_count; i++) {
         const trmi_state_run *run = &kept->part.runs[i];
         const char *from = read_run(&reader, i);
         if ((run->repeated != 0) == repeated) {
-            (void)trmi_state_run_place(run, segments, from, begins, whole, NULL);
+            (void)trmi_state_run_place(run, segments, from, whole->begins, whole->data, NULL);
         }
         segments += run->segments;
     }
@@ -490,14 +490,14 @@ static void place_runs(const trmi_kept_part *kept, int32_t g, int64_t step, bool
 /* Puts all parts together in one memory of all ranks: first, at the same time, words of one rank
  * only; then those of several, one rank after the other, so that the lowest counts. */
 static trm_status place_parts(const trmi_elastic_copies *c, trm_comm *comm,
-                              const trmi_copies_owner *owners, int32_t ranks, int64_t step,
-                              const int64_t *begins, char *whole, trm_error *err) {
+                              const trmi_copies_owner *owners, const trmi_whole_state *whole,
+                              trm_error *err) {
+    const int32_t ranks = count_parts(owners, trm_comm_size(comm));
     for (int turn = 0; turn < 2; turn++) {
         for (int32_t rank = ranks - 1; rank >= 0; rank--) {
             int32_t ahead;
             if (find_holder(owners, trm_comm_size(comm), rank, &ahead) == trm_comm_rank(comm)) {
-                place_runs(&c->kept[ahead], trmi_copies_find(c, step), step, turn == 1, begins,
-                           whole);
+                place_runs(&c->kept[ahead], trmi_copies_find(c, whole->step), turn == 1, whole);
             }
             TRMI_TRY(turn == 1 || rank == 0 ? trm_comm_barrier(comm, err) : TRM_OK);
         }
@@ -505,10 +505,11 @@ static trm_status place_parts(const trmi_elastic_copies *c, trm_comm *comm,
     return TRM_OK;
 }
 
-/* Broadcasts one part from `holder`, and copies its words to their places. */
+/* Broadcasts the part of a rank from the rank `holder`, which has it as part number `ahead`, and
+ * copies its words to their places. */
 static trm_status join_part(const trmi_elastic_copies *c, trm_comm *comm, int32_t holder,
-                            int32_t ahead, int64_t step, const int64_t *begins, char *whole,
-                            uint8_t *covered, trm_error *err) {
+                            int32_t ahead, const trmi_whole_state *whole, uint8_t *covered,
+                            trm_error *err) {
     const bool gives = trm_comm_rank(comm) == holder;
     const trmi_state_part *part = NULL;
     trmi_state_part other = {0};
@@ -522,7 +523,7 @@ static trm_status join_part(const trmi_elastic_copies *c, trm_comm *comm, int32_
     TRMI_TRY(trm_comm_broadcast(comm, &size, (int64_t)sizeof size, TRM_UINT8, holder, err));
     TRMI_TRY(TRMI_NEW(err, data, size.words * WORD + 1, "for a part of the state"));
     if (gives) {
-        read_part(&c->kept[ahead], trmi_copies_find(c, step), step, data);
+        read_part(&c->kept[ahead], trmi_copies_find(c, whole->step), whole->step, data);
     } else {
         TRMI_TRY_GOTO(status, make_part(&size, &other, err), done);
         part = &other;
@@ -541,7 +542,7 @@ static trm_status join_part(const trmi_elastic_copies *c, trm_comm *comm, int32_
                 done);
         }
     }
-    trmi_state_part_place(part, size.words, data, begins, whole, covered);
+    trmi_state_part_place(part, size.words, data, whole->begins, whole->data, covered);
 done:
     trmi_state_part_free(&other);
     trmi_free(data);
@@ -551,29 +552,28 @@ done:
 /* Contract in elastic_copies.h. Parts that lie in memory of this host are read in place; others are
  * broadcast by a rank that has them. `covered` marks the words that have come. */
 trm_status trmi_copies_join(const trmi_elastic_copies *c, trm_comm *comm,
-                            const trmi_copies_owner *owners, int64_t step, const int64_t *begins,
-                            int64_t words, char *whole, bool shared, bool *complete,
-                            trm_error *err) {
+                            const trmi_copies_owner *owners, const trmi_whole_state *whole,
+                            bool *complete, trm_error *err) {
     const int32_t size = trm_comm_size(comm), ranks = count_parts(owners, size);
     uint8_t *covered;
-    if (shared) {
+    if (whole->shared) {
         *complete = true;
-        return place_parts(c, comm, owners, ranks, step, begins, whole, err);
+        return place_parts(c, comm, owners, whole, err);
     }
-    TRMI_TRY(TRMI_NEW(err, covered, words + 1, "for the parts of a state"));
+    TRMI_TRY(TRMI_NEW(err, covered, whole->words + 1, "for the parts of a state"));
     trm_status status = TRM_OK;
     for (int32_t rank = ranks - 1; status == TRM_OK && rank >= 0; rank--) {
         int32_t ahead;
         int32_t holder = find_holder(owners, size, rank, &ahead);
         if (holder >= 0) {
-            status = join_part(c, comm, holder, ahead, step, begins, whole, covered, err);
+            status = join_part(c, comm, holder, ahead, whole, covered, err);
         }
     }
     int64_t at = 0;
-    while (at < words && covered[at] != 0) {
+    while (at < whole->words && covered[at] != 0) {
         at++;
     }
-    *complete = at == words;
+    *complete = at == whole->words;
     trmi_free(covered);
     return status;
 }

@@ -97,16 +97,23 @@ trmi_copies_owner trmi_copies_describe(const trmi_elastic_copies *copies);
 
 /* Returns whether ranks that are left can read every part. */
 bool trmi_copies_has_all(const trmi_copies_owner *owners, int32_t size);
-/* Puts the parts of `step` together in `whole`, all variables in plain layout, of which variable i
- * begins at word begins[i]. A part of a rank that has died comes from another that can read it;
- * where several ranks have the same words, those of the lowest count. *complete: every one of the
- * `words` words was there. Collective.
- *   param   owners: of all ranks of `comm`; shared: `whole` is one memory of all ranks, into which
- *           each rank writes those parts that it reads (trmi_copies_has_all)
+/* The state of all ranks after one step: all variables in plain layout. */
+typedef struct trmi_whole_state {
+    int64_t step;
+    const int64_t *begins; /* variable i begins at word begins[i] */
+    int64_t words;         /* of all variables */
+    char *data;            /* memory for the words */
+    /* `data` is one memory of all ranks, into which each rank writes those parts that it reads
+     * (trmi_copies_has_all) */
+    bool shared;
+} trmi_whole_state;
+/* Puts the parts of a step together in `whole`. A part of a rank that has died comes from another
+ * that can read it; where several ranks have the same words, those of the lowest count. *complete:
+ * all words were there. Collective.
+ *   param   owners: of all ranks of `comm`
  *   errors  NOMEM, those of trm_comm_broadcast */
 trm_status trmi_copies_join(const trmi_elastic_copies *copies, trm_comm *comm,
-                            const trmi_copies_owner *owners, int64_t step, const int64_t *begins,
-                            int64_t words, char *whole, bool shared, bool *complete,
-                            trm_error *err);
+                            const trmi_copies_owner *owners, const trmi_whole_state *whole,
+                            bool *complete, trm_error *err);
 
 #endif

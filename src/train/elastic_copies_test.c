@@ -153,9 +153,9 @@ static void join_step(rank_context *context, const trial *t, const trmi_elastic_
     float *own = trmi_alloc((size_t)words * sizeof *own);
     float *whole = t->forked ? (float *)(void *)shared.data : own;
     bool complete = false;
-    EXPECT_OK(trmi_copies_join(copies, comm, owners, step, begins, words, (char *)whole, t->forked,
-                               &complete, &err),
-              err);
+    const trmi_whole_state state = {
+        .step = step, .begins = begins, .words = words, .data = (char *)whole, .shared = t->forked};
+    EXPECT_OK(trmi_copies_join(copies, comm, owners, &state, &complete, &err), err);
     int64_t wrong = complete ? visit_state(exec, begins, step, whole) : -1;
     if (complete && fills) {
         fill_program(context, copies, comm, exec, begins, (const char *)whole);

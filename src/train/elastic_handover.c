@@ -138,10 +138,13 @@ static trm_status join_parts(trmi_elastic_model *e, trm_comm *comm, const trmi_d
     if (status == TRM_OK && kept == NULL) {
         status = TRMI_NEW(err, kept, e->kept_bytes + 1, "for a copy of the model");
     }
-    status = status == TRM_OK
-                 ? trmi_copies_join(&e->copies, comm, owners, step, e->begins, e->kept_bytes / 4,
-                                    kept, shared.data != NULL, &complete, err)
-                 : status;
+    const trmi_whole_state state = {.step = step,
+                                    .begins = e->begins,
+                                    .words = e->kept_bytes / 4,
+                                    .data = kept,
+                                    .shared = shared.data != NULL};
+    status = status == TRM_OK ? trmi_copies_join(&e->copies, comm, owners, &state, &complete, err)
+                              : status;
     if (status == TRM_OK && complete) {
         const int32_t mine = trmi_copies_find(&e->copies, step);
         at = mine >= 0 ? e->copies.at[mine] : at;
