@@ -5326,8 +5326,8 @@ FUNCTIONS = {
           param    bags: without d_weights, `rows` may be NULL
                    d_out: [count][width]
                    d_rows: [offsets[count]][width], written
-                   d_weights: [offsets[count]] the exact derivative, also through scale_b, written; NULL =
-                   not wanted
+                   d_weights: [offsets[count]] the exact derivative, also through scale_b, written;
+                   NULL = not wanted
           threads  any
         """),
     'trm_feature_key': (c_uint64, (c_uint32, c_void_p, c_size_t, c_uint64,),
