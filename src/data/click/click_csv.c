@@ -3,7 +3,7 @@
  * label, number, key, bag of keys, or skipped. Fields may be quoted.
  *
  *   open_text: header and options --> columns (role, slot) --> index of lines
- *   parse_csv_row: line --next_field--> fields --add_column--> row
+ *   parse_csv_row: line --next_field--> fields --add_field--> row
  *
  * The file is mapped, and rows are parsed when a batch needs them, so opening costs one pass over
  * the lines. Prefetch threads parse different rows at the same time. */
@@ -81,24 +81,30 @@ static bool next_field(cursor *c, char separator, const char **begin, const char
 
 /* ---- a row ---- */
 
+/* One field of a line. */
+typedef struct field {
+    const char *line;        /* the start of the line, for messages */
+    int32_t at;              /* index of its column */
+    const char *begin, *end; /* its text, without quotes */
+} field;
+
 /* Fails with line, column, text and what was expected. */
-static trm_status fail_at(const csv *set, const char *line, int32_t at, const char *begin,
-                          const char *end, const char *expected, trm_error *err) {
-    int shown = end - begin > 24 ? 24 : (int)(end - begin);
-    const char *name = set->columns[at].name;
+static trm_status fail_at(const csv *set, const field *f, const char *expected, trm_error *err) {
+    int shown = f->end - f->begin > 24 ? 24 : (int)(f->end - f->begin);
+    const char *name = set->columns[f->at].name;
     return TRMI_FAIL(
         err, TRM_CORRUPT, "%s: line %lld, column %d%s%s%s: '%.*s', %s expected", set->path,
-        (long long)(trmi_lines_number(&set->lines, line) + set->header_lines), (int)at + 1,
-        name ? " (" : "", name ? name : "", name ? ")" : "", shown, begin, expected);
+        (long long)(trmi_lines_number(&set->lines, f->line) + set->header_lines), (int)f->at + 1,
+        name ? " (" : "", name ? name : "", name ? ")" : "", shown, f->begin, expected);
 }
 
 /* Adds the keys of a bag; empty parts are skipped. */
-static trm_status add_bag(const csv *set, const column *c, const char *line, int32_t at,
-                          const char *begin, const char *end, trmi_row *row, trm_error *err) {
+static trm_status add_bag(const csv *set, const field *f, trmi_row *row, trm_error *err) {
+    const column *c = &set->columns[f->at];
     int64_t count = 0;
-    for (const char *part = begin; part <= end;) {
-        const char *stop = memchr(part, set->bag_separator, (size_t)(end - part));
-        stop = stop != NULL ? stop : end;
+    for (const char *part = f->begin; part <= f->end;) {
+        const char *stop = memchr(part, set->bag_separator, (size_t)(f->end - part));
+        stop = stop != NULL ? stop : f->end;
         if (stop > part) {
             if (count++ == set->bag_max ||
                 !trmi_row_add(
@@ -107,7 +113,7 @@ static trm_status add_bag(const csv *set, const column *c, const char *line, int
                 char expected[64];
                 snprintf(expected, sizeof expected, "at most %lld keys (bag_max)",
                          (long long)set->bag_max);
-                return fail_at(set, line, at, begin, end, expected, err);
+                return fail_at(set, f, expected, err);
             }
         }
         part = stop + 1;
@@ -115,17 +121,17 @@ static trm_status add_bag(const csv *set, const column *c, const char *line, int
     return TRM_OK;
 }
 
-/* Interprets field `at` of a row by the role of its column. line: start of the line, for messages.
+/* Interprets a field by the role of its column.
  *   errors  CORRUPT */
-static trm_status add_column(const csv *set, int32_t at, const char *line, const char *begin,
-                             const char *end, trmi_row *row, trm_error *err) {
-    const column *c = &set->columns[at];
+static trm_status add_field(const csv *set, const field *f, trmi_row *row, trm_error *err) {
+    const column *c = &set->columns[f->at];
+    const char *begin = f->begin, *end = f->end;
     double number = 0;
     switch (c->role) {
     case TRM_COLUMN_LABEL:
         if (!trmi_parse_number(begin, end, &number) ||
             !trmi_click_label(&set->click, number, &row->label)) {
-            return fail_at(set, line, at, begin, end, "label 0 or 1", err);
+            return fail_at(set, f, "label 0 or 1", err);
         }
         return TRM_OK;
     case TRM_COLUMN_DENSE:
@@ -134,7 +140,7 @@ static trm_status add_column(const csv *set, int32_t at, const char *line, const
             return TRM_OK;
         }
         if (!trmi_parse_number(begin, end, &number)) {
-            return fail_at(set, line, at, begin, end, "a number", err);
+            return fail_at(set, f, "a number", err);
         }
         row->dense[c->slot] = trmi_click_dense(&set->click, number);
         return TRM_OK;
@@ -147,7 +153,7 @@ static trm_status add_column(const csv *set, int32_t at, const char *line, const
         (void)trmi_row_add(
             row, trmi_key_of_text(&set->click.keyer, c->slot, begin, (size_t)(end - begin)), 1);
         break;
-    case TRM_COLUMN_BAG: TRMI_TRY(add_bag(set, c, line, at, begin, end, row, err)); break;
+    case TRM_COLUMN_BAG: TRMI_TRY(add_bag(set, f, row, err)); break;
     default: return TRM_OK;
     }
     /* rows with bags have the end of each field */
@@ -161,26 +167,26 @@ static trm_status add_column(const csv *set, int32_t at, const char *line, const
 static trm_status parse_csv_row(const trmi_click_source *source, int64_t index, trmi_row *row,
                                 trm_error *err) {
     const csv *set = (const csv *)source;
-    const char *line, *line_end, *begin, *end;
-    trmi_lines_at(&set->lines, index, &line, &line_end);
-    cursor c = {.at = line, .end = line_end};
+    const char *line_end;
+    field f = {.at = 0};
+    trmi_lines_at(&set->lines, index, &f.line, &line_end);
+    cursor c = {.at = f.line, .end = line_end};
     bool bad = false;
-    int32_t found = 0;
     /* Fields beyond the known columns are only counted, for the message. */
-    while (next_field(&c, set->separator, &begin, &end, &bad)) {
-        if (found < set->column_count) {
-            TRMI_TRY(add_column(set, found, line, begin, end, row, err));
+    for (; next_field(&c, set->separator, &f.begin, &f.end, &bad); f.at++) {
+        if (f.at < set->column_count) {
+            TRMI_TRY(add_field(set, &f, row, err));
         }
-        found++;
     }
     if (bad) {
-        int32_t at = found < set->column_count ? found : set->column_count - 1;
-        return fail_at(set, line, at, c.at, c.end, "a closed quote and a separator", err);
+        const field rest = {f.line, f.at < set->column_count ? f.at : set->column_count - 1, c.at,
+                            c.end};
+        return fail_at(set, &rest, "a closed quote and a separator", err);
     }
-    if (found != set->column_count) {
+    if (f.at != set->column_count) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %lld: %d columns, %d expected", set->path,
-                         (long long)(trmi_lines_number(&set->lines, line) + set->header_lines),
-                         (int)found, (int)set->column_count);
+                         (long long)(trmi_lines_number(&set->lines, f.line) + set->header_lines),
+                         (int)f.at, (int)set->column_count);
     }
     return TRM_OK;
 }
