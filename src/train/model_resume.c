@@ -39,42 +39,50 @@ static void entry_shape(const trm_safetensors_entry *e, char *text, size_t size)
     trm_shape_format(&shape, text, size);
 }
 
-/* Finds the tensor of variable `v`, and the file that has it. With `partial`, *out is NULL if there
- * is none or its shape differs; without, that is INVALID, except for adapters beside the weights of
- * a folder. `where` names the file in messages. */
-static trm_status find_entry(const trmi_weights *weights, const trm_variable *v, bool partial,
-                             const char *where, const trm_safetensors **file,
-                             const trm_safetensors_entry **out, trm_error *err) {
+/* One part of a checkpoint that is being loaded. */
+typedef struct loading {
+    trm_exec *exec;
+    const char *where; /* the file or folder, for messages */
+    bool slots;        /* the part: slots of the optimiser; else parameters and states */
+    bool partial;      /* variables without a tensor of their shape stay as they are */
+    int32_t skipped;   /* counts these variables */
+} loading;
+
+/* Finds the tensor of variable `v`, and the file that has it. *out is NULL if there is none or its
+ * shape differs: of partial parts, and for adapters beside the weights of a folder.
+ *   errors  INVALID otherwise */
+static trm_status find_entry(const loading *l, const trmi_weights *weights, const trm_variable *v,
+                             const trm_safetensors **file, const trm_safetensors_entry **out,
+                             trm_error *err) {
     const trm_safetensors_entry *e = trmi_weights_find(weights, v->name, file);
     *out = e;
     if (e != NULL && same_shape(e, &v->shape)) {
         return TRM_OK;
     }
     *out = NULL;
-    if (partial || (e == NULL && weights->is_folder && trmi_is_adapter(v->name))) {
+    if (l->partial || (e == NULL && weights->is_folder && trmi_is_adapter(v->name))) {
         return TRM_OK;
     }
     if (e == NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s has no tensor '%s': it is of another network", where,
-                         v->name);
+        return TRMI_FAIL(err, TRM_INVALID, "%s has no tensor '%s': it is of another network",
+                         l->where, v->name);
     }
     char found[96], expected[96];
     entry_shape(e, found, sizeof found);
-    return TRMI_FAIL(err, TRM_INVALID, "%s: '%s' has shape %s, the network's has %s", where,
+    return TRMI_FAIL(err, TRM_INVALID, "%s: '%s' has shape %s, the network's has %s", l->where,
                      v->name, found, trm_shape_format(&v->shape, expected, sizeof expected));
 }
 
-/* Loads one part of a checkpoint into `exec`. First all tensors are checked and converted, then
- * all are written, so that an error leaves the model unchanged. *skipped counts variables
- * without a tensor (`partial` only). */
-static trm_status load_part(trm_exec *exec, const trmi_weights *weights, bool slots, bool partial,
-                            const char *where, int32_t *skipped, trm_error *err) {
+/* Loads one part of a checkpoint. First all tensors are checked and converted, then all are
+ * written, so that an error leaves the model unchanged. */
+static trm_status load_part(loading *l, const trmi_weights *weights, trm_error *err) {
+    trm_exec *exec = l->exec;
     int32_t total = trm_exec_variable_count(exec);
     trmi_arena arena = {0};
     void **values = trmi_arena_alloc(&arena, (size_t)(total + 1) * sizeof *values);
     trm_status status = TRM_OK;
     if (values == NULL) {
-        status = TRMI_NO_MEMORY(err, "to load %s", where);
+        status = TRMI_NO_MEMORY(err, "to load %s", l->where);
         goto done;
     }
     for (int32_t i = 0; i < total; i++) {
@@ -82,18 +90,18 @@ static trm_status load_part(trm_exec *exec, const trmi_weights *weights, bool sl
         trm_variable v = trm_exec_variable(exec, i);
         const trm_safetensors_entry *e = NULL;
         const trm_safetensors *file = NULL;
-        if (!trmi_in_part(&v, slots)) {
+        if (!trmi_in_part(&v, l->slots)) {
             continue;
         }
-        TRMI_TRY_GOTO(status, find_entry(weights, &v, partial, where, &file, &e, err), done);
+        TRMI_TRY_GOTO(status, find_entry(l, weights, &v, &file, &e, err), done);
         if (e == NULL) {
-            *skipped += trmi_is_adapter(v.name) ? 0 : 1;
+            l->skipped += trmi_is_adapter(v.name) ? 0 : 1;
             continue;
         }
         trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
         t.data = values[i] = trmi_arena_alloc(&arena, (size_t)trm_tensor_bytes(&t));
         if (t.data == NULL) {
-            status = TRMI_NO_MEMORY(err, "to load %s", where);
+            status = TRMI_NO_MEMORY(err, "to load %s", l->where);
             goto done;
         }
         TRMI_TRY_GOTO(status, trm_safetensors_read(file, e->name, &t, err), done);
@@ -116,29 +124,31 @@ static bool ends_with(const char *text, const char *tail) {
 }
 
 /* Loads the tensors of one file. */
-static trm_status load_file(trm_exec *exec, const trm_safetensors *file, bool slots, bool partial,
-                            const char *where, int32_t *skipped, trm_error *err) {
+static trm_status load_file(loading *l, const trm_safetensors *file, trm_error *err) {
     const trmi_weights weights = {.files = &file, .count = 1};
-    return load_part(exec, &weights, slots, partial, where, skipped, err);
+    return load_part(l, &weights, err);
 }
 
 /* Loads weights from a .safetensors file, a Hugging Face folder or the newest checkpoint under
  * `path`, on this rank alone. */
 static trm_status load_here(trm_model *model, const char *path, bool partial, int32_t *skipped,
                             trm_error *err) {
+    loading l = {.exec = trm_model_exec(model), .where = path, .partial = partial};
     *skipped = 0;
     trm_status status;
     if (ends_with(path, ".safetensors")) {
         trm_safetensors *file;
         TRMI_TRY(trm_safetensors_open(path, &file, err));
-        status = load_file(trm_model_exec(model), file, false, partial, path, skipped, err);
+        status = load_file(&l, file, err);
+        *skipped = l.skipped;
         trm_safetensors_close(file);
         return status;
     }
     if (trmi_is_huggingface(path)) {
         trmi_weights weights;
         TRMI_TRY(trmi_weights_open(path, &weights, err));
-        status = load_part(trm_model_exec(model), &weights, false, partial, path, skipped, err);
+        status = load_part(&l, &weights, err);
+        *skipped = l.skipped;
         trmi_weights_close(&weights);
         return status;
     }
@@ -149,10 +159,10 @@ static trm_status load_here(trm_model *model, const char *path, bool partial, in
     }
     TRMI_TRY(status);
     const trm_safetensors *file = trm_checkpoint_part_of(checkpoint, "model");
-    status = file == NULL ? TRMI_FAIL(err, TRM_CORRUPT, "%s: has no model.safetensors",
-                                      trm_checkpoint_get_info(checkpoint)->path)
-                          : load_file(trm_model_exec(model), file, false, partial,
-                                      trm_checkpoint_get_info(checkpoint)->path, skipped, err);
+    l.where = trm_checkpoint_get_info(checkpoint)->path;
+    status = file == NULL ? TRMI_FAIL(err, TRM_CORRUPT, "%s: has no model.safetensors", l.where)
+                          : load_file(&l, file, err);
+    *skipped = l.skipped;
     trm_checkpoint_close(checkpoint);
     return status;
 }
@@ -189,20 +199,20 @@ trm_status trm_model_load(trm_model *model, const char *path, bool partial, int3
 trm_status trmi_model_take_newest(trm_model *model, const char *dir, int64_t *step,
                                   trm_error *err) {
     trm_checkpoint *checkpoint;
-    int32_t skipped = 0;
     *step = -1;
     trm_status status = trm_checkpoint_open(dir, NULL, &checkpoint, err);
     if (status == TRM_END) {
         return TRM_OK;
     }
     TRMI_TRY(status);
-    const char *where = trm_checkpoint_get_info(checkpoint)->path, *const parts[] = {"model",
-                                                                                     "optimizer"};
+    loading l = {.exec = model->train.exec,
+                 .where = trm_checkpoint_get_info(checkpoint)->path,
+                 .partial = true};
+    static const char *const parts[] = {"model", "optimizer"};
     for (int p = 0; p < 2 && status == TRM_OK; p++) {
         const trm_safetensors *file = trm_checkpoint_part_of(checkpoint, parts[p]);
-        status = file == NULL
-                     ? TRM_OK
-                     : load_file(model->train.exec, file, p == 1, true, where, &skipped, err);
+        l.slots = p == 1;
+        status = file == NULL ? TRM_OK : load_file(&l, file, err);
     }
     *step = status == TRM_OK ? trm_checkpoint_get_info(checkpoint)->global_step : -1;
     trm_checkpoint_close(checkpoint);
@@ -375,7 +385,7 @@ static trm_status resume_from(trm_model *model, const trm_checkpoint *checkpoint
     const trm_safetensors *slots = trm_checkpoint_part_of(checkpoint, "optimizer");
     json_t *root = NULL;
     saved_state s = {0};
-    int32_t skipped = 0;
+    loading l = {.exec = model->train.exec, .where = where, .slots = true};
     trm_status status;
     if (weights == NULL) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: has no model.safetensors", where);
@@ -384,11 +394,10 @@ static trm_status resume_from(trm_model *model, const trm_checkpoint *checkpoint
     TRMI_TRY_GOTO(status, check_same_run(model, checkpoint, &s, err), done);
     TRMI_TRY_GOTO(status, take_job(model, where, s.job, err), done);
     if (slots != NULL) {
-        TRMI_TRY_GOTO(status,
-                      load_file(model->train.exec, slots, true, false, where, &skipped, err), done);
+        TRMI_TRY_GOTO(status, load_file(&l, slots, err), done);
     }
-    TRMI_TRY_GOTO(status, load_file(model->train.exec, weights, false, false, where, &skipped, err),
-                  done);
+    l.slots = false;
+    TRMI_TRY_GOTO(status, load_file(&l, weights, err), done);
     TRMI_TRY_GOTO(status, trmi_layerwise_restore(model, checkpoint, err), done);
     TRMI_TRY_GOTO(status, take_scale(model->train.exec, where, s.scale, err), done);
     take_state(model, info, &s);
