@@ -367,7 +367,7 @@ typedef struct trm_train_options {
      * more with until_epoch 5, and none with 3. 0 = no such limit */
     int64_t until_epoch;
     int64_t until_step; /* or in steps of the model's whole life; 0 = no such limit */
-    bool sink;          /* an epoch runs without callbacks for each step; same bits */
+    bool sink; /* sink mode: on_step_end runs once an epoch, not after each step; same bits */
     /* file for the timeline of this call as Chrome trace JSON (ui.perfetto.dev shows it): kernels,
      * waiting, communication, batches; a process a rank, the first 400,000 events of each, written
      * by rank 0 at the end of the call (not after an error). NULL = none */
@@ -546,7 +546,9 @@ TRM_API trm_callback trm_run_recorder(const char *directory, int64_t every);
 typedef struct trm_report_mark {
     uint64_t step;
     int64_t samples, membership_epoch;
-    double seconds, data_seconds, rank_seconds; /* in steps; waited for data, for other ranks */
+    double seconds;      /* in steps */
+    double data_seconds; /* waiting for data */
+    double rank_seconds; /* waiting for other ranks */
 } trm_report_mark;
 /* The mean of the steps since a report. */
 typedef struct trm_mean_step {

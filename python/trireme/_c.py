@@ -1565,7 +1565,7 @@ class trm_train_options(Structure):
     """data: training set
     until_epoch: end of training, in epochs of the model's whole life: a model that has done 3 epochs trains 2 more with until_epoch 5, and none with 3. 0 = no such limit
     until_step: or in steps of the model's whole life; 0 = no such limit
-    sink: an epoch runs without callbacks for each step; same bits
+    sink: sink mode: on_step_end runs once an epoch, not after each step; same bits
     profile: file for the timeline of this call as Chrome trace JSON (ui.perfetto.dev shows it): kernels, waiting, communication, batches; a process a rank, the first 400,000 events of each, written by rank 0 at the end of the call (not after an error). NULL = none
     callbacks: up to the first without hooks
     """
@@ -1606,9 +1606,9 @@ class trm_report_mark(Structure):
     """step: 
     samples: 
     membership_epoch: 
-    seconds: in steps; waited for data, for other ranks
-    data_seconds: in steps; waited for data, for other ranks
-    rank_seconds: in steps; waited for data, for other ranks
+    seconds: in steps
+    data_seconds: waiting for data
+    rank_seconds: waiting for other ranks
     """
 
 

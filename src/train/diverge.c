@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Detects a growing loss: compares an exponential mean over about 16 steps with the loss of the
- * first step. */
+/* Detects a growing loss: compares an exponential mean of the last steps with the loss of the first
+ * step (contracts in diverge.h). */
 #include "train/diverge.h"
 
 #include "base/error.h"
 
 #include <math.h>
 
+/* Steps of the mean, about; the loss grows, or is lost, when the mean is so many times the first
+ * loss. */
 static const double LAST_STEPS = 16, GROWN = 4, LOST = 1e6;
 enum { FIRST_STEPS = 8 }; /* steps at the beginning in which the loss may jump */
 

@@ -5,8 +5,8 @@
  *     model.safetensors.index.json    else: "weight_map" has the file of each tensor; each is opened
  *                                     once
  *
- * The files belong to who made the folder: a name in the index with a slash is refused, because it
- * could lead out of the folder, and so are more than FILES_MAX names. */
+ * The index may come from anywhere: a file name with a slash is refused, because it could lead out
+ * of the folder, and so are more than FILES_MAX names. */
 #include "train/export/weights.h"
 
 #include "base/error.h"

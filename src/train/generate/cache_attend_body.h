@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/generate/cache_attend_body.h: a trmi_cache_attend; included once for each instruction set
- * with CACHE_ATTEND = its name. */
+/* train/generate/cache_attend_body.h: one function of the type trmi_cache_attend (cache_attend.h):
+ *
+ *      scores[i] = scale * q . keys[i]         y = sum of values[i] * exp(scores[i] - most) / sum
+ *
+ * `most` is the largest score, so that no exponential overflows. A file for each instruction set
+ * includes this one, with the function's name as CACHE_ATTEND. */
 #include "base/simd/vec.h"
 #include "train/generate/cache_attend.h"
 
+/* Returns the dot product of two vectors. */
 static float dot_product(const float *a, const float *b, int64_t count) {
     vf sum = vf_zero();
     VF_LOOP(count, sum = vf_fma(vf_load(a + i), vf_load(b + i), sum),
