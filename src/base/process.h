@@ -27,10 +27,10 @@ bool trmi_process_read_stat(int64_t pid, trmi_process_stat *out);
  * to reap it (for ever, in a container whose first process reaps no children). */
 bool trmi_process_has_ended(const trmi_process_stat *stat);
 
+enum { TRMI_PLACE_BYTES = 160 };
 /* Writes "BOOT/pid:[N]" for the name space "pid", "BOOT/net:[N]/ipc:[M]" for "net ipc": the id of
  * this boot of the kernel, and the given name spaces of this process. Equal texts mean that two
  * processes share them. BOOT is "unknown" if it cannot be read; such a name space is empty. */
-enum { TRMI_PLACE_BYTES = 160 };
 void trmi_process_write_place(const char *spaces, char text[TRMI_PLACE_BYTES]);
 
 #endif

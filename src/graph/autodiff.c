@@ -32,7 +32,8 @@ static void mark_needed(const trm_graph *graph, int64_t ops_count, const trm_nod
 
 /* Adds the gradient operators of one operator and sums their results into the gradients of its
  * inputs. */
-static void backward_of(trm_graph *graph, int64_t index, const bool *needed, trm_node *gradient) {
+static void differentiate_op(trm_graph *graph, int64_t index, const bool *needed,
+                             trm_node *gradient) {
     /* Copy the operator, because adding operators moves the array. */
     trmi_op op = graph->ops[index];
     trm_node d_outputs[TRMI_OP_OUTPUTS_MAX] = {{0}};
@@ -132,7 +133,7 @@ void trm_gradients(trm_graph *graph, trm_node loss, const trm_node *nodes, int32
     /* Operators are in topological order: when one is reached, all readers of its outputs have
      * added their parts, so the gradients of its outputs are complete. */
     for (int64_t i = ops_count - 1; i > 0 && graph->first_error.status == TRM_OK; i--) {
-        backward_of(graph, i, needed, gradient);
+        differentiate_op(graph, i, needed, gradient);
     }
     graph->phase = TRMI_FORWARD;
     memcpy(graph->scope, scope, sizeof scope);

@@ -107,7 +107,14 @@ static trm_status tell_row(const trm_ps_folder *folder, const char *table, uint6
     if (status == TRM_OK) {
         trm_ps_writer writers[TRM_PS_WRITERS];
         int32_t count = trm_ps_folder_writers(folder, writers, &total);
-        app_ps_say_row(o, slots, &info, values, slot, writers, count, &total);
+        app_ps_print_row(&(app_ps_row){.table = o,
+                                       .info = &info,
+                                       .values = values,
+                                       .slots = slot,
+                                       .slot_count = slots,
+                                       .writers = writers,
+                                       .writer_count = count,
+                                       .pushes = &total});
     }
     free(values);
     free(slot);

@@ -8,12 +8,21 @@
 #include "trireme/ps.h"
 
 /* cmd_ps_row.c */
-/* Prints one row as text or JSON. With `total`: `writers` are the last pushes of the logs to
- * this row, *total is their number in all. Without it (NULL): `writers` is the push of the last
- * change. */
-void app_ps_say_row(const trm_table_options *table, int32_t slot_count, const trm_row_info *info,
-                    const float *values, const float *slots, const trm_ps_writer *writers,
-                    int32_t count, const int64_t *total);
+/* A row with all that is known about it. */
+typedef struct app_ps_row {
+    const trm_table_options *table;
+    const trm_row_info *info;
+    const float *values; /* [table width] */
+    const float *slots;  /* [slot_count] */
+    int32_t slot_count;
+    /* [writer_count] of a folder: the last pushes of the logs to this row; of a running server: the
+     * push of the last change, if it is remembered */
+    const trm_ps_writer *writers;
+    int32_t writer_count;
+    const int64_t *pushes; /* all pushes of the logs to this row; NULL: a running server */
+} app_ps_row;
+/* Prints one row as text or JSON. */
+void app_ps_print_row(const app_ps_row *row);
 /* Begins the report of a table; the caller adds to it and ends it. */
 void app_ps_begin_table(const trm_table_options *table, int64_t rows, int32_t slots);
 /* Returns the error for a key without a row.

@@ -137,7 +137,13 @@ static trm_status tell_row(trm_ps_client *client, int32_t number, uint64_t key, 
     if (status == TRM_END) {
         status = app_ps_no_row(o->name, key, err);
     } else if (status == TRM_OK) {
-        app_ps_say_row(o, slot_count, &info, values, slots, writers, writer_count, NULL);
+        app_ps_print_row(&(app_ps_row){.table = o,
+                                       .info = &info,
+                                       .values = values,
+                                       .slots = slots,
+                                       .slot_count = slot_count,
+                                       .writers = writers,
+                                       .writer_count = writer_count});
     }
     free(values);
     free(slots);

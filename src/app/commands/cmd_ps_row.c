@@ -37,9 +37,10 @@ static void put_numbers(const char *what, const float *values, int32_t count) {
 }
 
 /* Puts the pushes that changed a row last. */
-static void put_writers(const trm_ps_writer *writers, int32_t count, const int64_t *total) {
-    if (total != NULL) {
-        app_put(app_int(NULL, *total, "\n  %d pushes of the logs changed it"),
+static void put_writers(const app_ps_row *row) {
+    int32_t count = row->writer_count;
+    if (row->pushes != NULL) {
+        app_put(app_int(NULL, *row->pushes, "\n  %d pushes of the logs changed it"),
                 app_words(count > 0 ? ", the last first:" : " (older ones are in the checkpoint)"));
     } else {
         app_put(app_words(count > 0 ? "\n  changed last by"
@@ -47,7 +48,7 @@ static void put_writers(const trm_ps_writer *writers, int32_t count, const int64
     }
     app_open_array("last_writers");
     for (int32_t i = 0; i < count; i++) {
-        const trm_ps_writer *w = &writers[i];
+        const trm_ps_writer *w = &row->writers[i];
         app_open_item();
         app_put(app_int("worker", w->worker, "\n    worker %d"),
                 app_int("incarnation", w->incarnation, " (incarnation %d)"),
@@ -59,23 +60,23 @@ static void put_writers(const trm_ps_writer *writers, int32_t count, const int64
 }
 
 /* Contract in cmd_ps.h. Times are UTC, so that rows of several machines compare. */
-void app_ps_say_row(const trm_table_options *table, int32_t slot_count, const trm_row_info *info,
-                    const float *values, const float *slots, const trm_ps_writer *writers,
-                    int32_t count, const int64_t *total) {
+void app_ps_print_row(const app_ps_row *row) {
+    const trm_row_info *info = row->info;
     char when[32] = "";
     time_t at = info->last_time;
     struct tm parts;
     strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", gmtime_r(&at, &parts));
     app_begin(APP_RESULT, NULL, NULL);
-    app_put(app_text("table", table->name, "%s"), app_int("key", (int64_t)info->key, ", key %u"),
+    app_put(app_text("table", row->table->name, "%s"),
+            app_int("key", (int64_t)info->key, ", key %u"),
             app_int("updates", info->count, ": %d updates"),
             app_int("version", info->version, ", version %d"),
             app_int("last_tick", info->last_tick, ", last at tick %d"),
             app_int("last_time", info->last_time, NULL), app_text(NULL, when, ", %s UTC"),
             app_real("score", info->score, NULL), app_words(info->spilled ? ", spilled" : ""));
-    put_numbers("values", values, table->width);
-    put_numbers("slots", slots, slot_count);
-    put_writers(writers, count, total);
+    put_numbers("values", row->values, row->table->width);
+    put_numbers("slots", row->slots, row->slot_count);
+    put_writers(row);
     app_end();
 }
 

@@ -24,7 +24,7 @@
 
 /* Parses --mode: sync, async or staleness=K.
  *   errors  INVALID */
-static trm_status mode_of(const app_options *o, trm_ps_strategy *s, trm_error *err) {
+static trm_status parse_mode(const app_options *o, trm_ps_strategy *s, trm_error *err) {
     char *end;
     if (strcmp(o->mode, "sync") == 0) {
         s->server.mode = TRM_PS_SYNC;
@@ -69,7 +69,7 @@ static trm_status bind_tables(trm_ps_strategy *s, trm_error *err) {
 trm_status app_check_strategy(const app_options *o, trm_ps_strategy *s, trm_error *err) {
     trm_table_options all = {0};
     uint64_t named = 0;
-    trm_status status = mode_of(o, s, err);
+    trm_status status = parse_mode(o, s, err);
     status = status == TRM_OK ? app_table_flag(o->tables, &all, &named, err) : status;
     return status == TRM_OK && all.staleness != 0 ? bind_tables(s, err) : status;
 }

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns a flag's value in the words of its option; `text` is memory for it. */
+/* Returns a flag's value as its option spells it: --reduce mean is gradients_mean=true, and
+ * --bucket 3,7 is comm_fusion=index:3,7. `text`: memory for it. */
 static const char *value_of(const app_given_flag *given, char *text, size_t size) {
     const char *value = given->text;
     if (strcmp(given->flag->name, "reduce") == 0) {

@@ -22,9 +22,9 @@
 enum {
     RUN = 4096,       /* elements of a run that are summed in float, at most */
     BLOCK_ROWS = 512, /* rows that are summed in float, at most */
-    COLUMNS = 2048,
-    JOBS = 64,
-    LANES = 64
+    COLUMNS = 2048,   /* columns of one job, at most */
+    JOBS = 64,        /* jobs that threads can share; with fewer, rows are cut into blocks */
+    LANES = 64        /* outputs whose blocks are added side by side */
 };
 
 /* Filled by bind. */
@@ -32,18 +32,23 @@ typedef struct reduce_state {
     const trmi_memory_kernels *kernels;
     trmi_nest nest; /* operands: x, y with stride 0 where reduced */
     trmi_row_reduction what;
-    bool half_x, half_y, inner_kept;
-    bool strict; /* strict determinism: blocks do not depend on what is kept */
-    double scale;
-    int64_t kept;  /* indices of the outer K's */
-    int64_t rows;  /* to fold, for each of them */
-    int64_t run;   /* elements of the inner R; 1 when the inner one is K */
-    int64_t runs;  /* pieces of a run */
-    int64_t width; /* of the inner K; 1 when it is R */
-    int64_t columns, blocks, block_rows;
+    bool half_x, half_y; /* bfloat16, else float32 */
+    bool inner_kept;     /* the inner dimension is K, else R */
+    bool strict;         /* strict determinism: blocks do not depend on what is kept */
+    double scale;        /* factor of the result: 1 / count of a mean */
+    int64_t kept;        /* indices of the outer K's */
+    int64_t rows;        /* to fold, for each of them */
+    int64_t run;         /* elements of the inner R; 1 when the inner one is K */
+    int64_t runs;        /* pieces of a run of at most RUN elements; each counts as a row */
+    int64_t width;       /* of the inner K; 1 when it is R */
+    int64_t columns;     /* pieces of the width of at most COLUMNS elements */
+    int64_t blocks;      /* parts of the rows, of block_rows rows each */
+    int64_t block_rows;
 } reduce_state;
 
-/* Chooses blocks and columns of the reduction, by the shape alone. */
+/* Chooses blocks and columns of the reduction, by the shape alone. There are as many blocks of rows
+ * as give JOBS jobs with the kept indices and columns, but at least 16 rows in a block, and at most
+ * BLOCK_ROWS. */
 static void plan_blocks(reduce_state *s) {
     const trmi_nest *n = &s->nest;
     int32_t inner = n->rank - 1;
@@ -88,7 +93,7 @@ static void make_nest(reduce_state *s, const trmi_buffer *x, const trmi_buffer *
         to += !reduced || keep;
     }
     trmi_nest_make(&s->nest, &x->shape, 2, strides);
-    if (trm_shape_count(&x->shape) == 1) { /* one element: the merged nest says "kept" */
+    if (trm_shape_count(&x->shape) == 1) { /* one element counts as kept, whatever the axes say */
         s->nest.stride[1][0] = 1;
     }
     s->half_x = x->dtype == TRM_BFLOAT16;
