@@ -169,7 +169,7 @@ static trmi_elastic_step_end note_end(const trmi_run *r, const trmi_elastic_posi
                                          .epoch_step = at->epoch_step,
                                          .epoch_samples = at->epoch_samples,
                                          .samples = e->samples * trmi_accumulate(r->model),
-                                         .rate = r->p.learning_rate};
+                                         .rate = r->progress.learning_rate};
 }
 
 /* Notes where the training is: between two steps, or in one whose update was applied. */
@@ -188,7 +188,7 @@ static void note_position(const trmi_run *r, trmi_elastic_position *at) {
     at->epoch = model->epoch;
     at->epoch_step = model->epoch_step + updated;
     at->epoch_samples = model->epoch_samples + (updated ? e->samples * trmi_accumulate(model) : 0);
-    at->loss = updated ? r->p.loss : model->loss;
+    at->loss = updated ? r->progress.loss : model->loss;
     at->ended = note_end(r, at);
     at->data_samples = model->data_samples;
     at->notes_count = model->notes_count;
@@ -490,8 +490,8 @@ static void report_epoch(trmi_run *r, int64_t newest, const change_times *times)
     r->membership.restored_step = e->restored;
     r->membership.spare_ranks =
         r->membership.ranks - trmi_elastic_count_active(r->model, r->membership.ranks);
-    r->p.membership = &r->membership;
-    r->p.global_step = (uint64_t)newest; /* a spare rank or a newcomer has not made it */
+    r->progress.membership = &r->membership;
+    r->progress.global_step = (uint64_t)newest; /* a spare rank or a newcomer has not made it */
     trmi_log(TRM_LOG_INFO, "train",
              "epoch %lld of the job: rank %d of %d%s, lost [%s], left [%s], joined [%s]; goes on "
              "after step %llu "
@@ -661,8 +661,8 @@ static void set_hooks_due(trmi_run *r, bool due, uint64_t newest) {
     e->hooked_step = due && !e->spare ? newest - 1 : newest;
     e->told_step = due || over ? newest - 1 : newest;
     if (due) {
-        r->p.learning_rate = ended->rate;
-        r->p.step_samples = ended->samples;
+        r->progress.learning_rate = ended->rate;
+        r->progress.step_samples = ended->samples;
     }
 }
 

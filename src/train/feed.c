@@ -104,8 +104,8 @@ trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, bool
 
 void trmi_run_waited(trmi_run *r, double since) {
     double seconds = trmi_os_now() - since;
-    r->p.wait_seconds += seconds;
-    r->p.data_seconds += seconds;
+    r->progress.wait_seconds += seconds;
+    r->progress.data_seconds += seconds;
 }
 
 trm_status trmi_run_read(trmi_run *r, const trm_batch **batch, trm_error *err) {
@@ -126,6 +126,6 @@ trm_status trmi_run_use(trmi_run *r, int64_t epoch, int64_t index, int64_t sampl
             (long long)index, (long long)epoch, (long long)r->batch, (long long)r->model->epoch);
     }
     r->batch++;
-    r->p.step_samples += samples * trmi_model_shares(r->model);
+    r->progress.step_samples += samples * trmi_model_shares(r->model);
     return TRM_OK;
 }

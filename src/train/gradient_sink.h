@@ -30,9 +30,9 @@ typedef struct trmi_run {
     trm_callback callbacks[TRM_MAX_CALLBACKS];
     int32_t callbacks_count;
     trm_learning_rate rate;
-    trm_progress p;
-    trm_evaluation evaluation;
-    int64_t batch; /* index within the epoch of the next batch to read */
+    trm_progress progress;     /* what callbacks receive */
+    trm_evaluation evaluation; /* the latest; progress.evaluation points to it */
+    int64_t batch;             /* index within the epoch of the next batch to read */
     /* Batches by which the data's position is ahead of the steps of this worker: the job was
      * continued with another number of workers. */
     int64_t ahead;

@@ -67,7 +67,7 @@ static int64_t count_batch(const trm_model *model) {
 
 static int64_t count_rank_batch(const trm_model *model) { return model->train.batch; }
 
-static int64_t count_schedule_steps(const trmi_run *run) { return run->p.epoch_steps; }
+static int64_t count_schedule_steps(const trmi_run *run) { return run->progress.epoch_steps; }
 
 static double rate_of_step(const trmi_run *run) {
     return trm_learning_rate_at(&run->rate, trm_exec_step(run->model->train.exec));

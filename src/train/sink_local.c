@@ -25,7 +25,9 @@ static trm_status seek_batch(trmi_run *r, trm_error *err) {
     return trm_dataset_seek(r->options->data, r->model->epoch, r->batch, err);
 }
 
-static bool epoch_is_over(const trmi_run *r) { return r->model->epoch_step >= r->p.epoch_steps; }
+static bool epoch_is_over(const trmi_run *r) {
+    return r->model->epoch_step >= r->progress.epoch_steps;
+}
 
 /* Reads the batch that is due and feeds it to the training program. */
 static trm_status begin_batch(trmi_run *r, trm_error *err) {
@@ -36,7 +38,7 @@ static trm_status begin_batch(trmi_run *r, trm_error *err) {
 }
 
 static trm_status update_parameters(trmi_run *r, trm_error *err) {
-    return trm_exec_update(r->model->train.exec, r->p.learning_rate, err);
+    return trm_exec_update(r->model->train.exec, r->progress.learning_rate, err);
 }
 
 /* Skips the batches at the end of an epoch that are too few for a step, and begins the next

@@ -59,7 +59,7 @@ static trm_status call_pass(trmi_run *r, size_t offset, bool last, trm_error *er
         if (hook == NULL || c->last != last) {
             continue;
         }
-        trm_status status = hook(c->context, &r->p, err);
+        trm_status status = hook(c->context, &r->progress, err);
         if (status == TRM_END) {
             r->finish = true;
         } else if (status != TRM_OK) {
@@ -78,10 +78,10 @@ static trm_status call_hooks(trmi_run *r, size_t offset, trm_error *err) {
 }
 #define CALL(r, hook, err) call_hooks((r), offsetof(trm_callback, hook), (err))
 
-/* Returns the run of which `progress` is the member `p`. A built-in callback that evaluates or
- * saves uses it to call hooks of the other callbacks in the same run. */
+/* Returns the run of which `progress` is a member. A built-in callback that evaluates or saves uses
+ * it to call hooks of the other callbacks in the same run. */
 static trmi_run *run_of(const trm_progress *progress) {
-    return (trmi_run *)((char *)progress - offsetof(trmi_run, p));
+    return (trmi_run *)((char *)progress - offsetof(trmi_run, progress));
 }
 
 bool trmi_run_is_again(const trm_progress *progress) { return run_of(progress)->again; }
@@ -104,20 +104,20 @@ trm_status trmi_call_evaluated(const trm_progress *progress, const trm_evaluatio
                                trm_error *err) {
     trmi_run *r = run_of(progress);
     r->evaluation = *evaluation;
-    r->p.evaluation = &r->evaluation;
+    r->progress.evaluation = &r->evaluation;
     return CALL(r, on_evaluated, err);
 }
 
 trm_status trmi_call_checkpoint(const trm_progress *progress, const char *path, trm_error *err) {
     trmi_run *r = run_of(progress);
-    uint64_t own = r->p.global_step;
-    r->p.checkpoint = path;
+    uint64_t own = r->progress.global_step;
+    r->progress.checkpoint = path;
     /* report the step of the saved parameters: other workers may have pushed since this worker's
      * own step */
-    r->p.global_step = trm_model_global_step(r->model);
+    r->progress.global_step = trm_model_global_step(r->model);
     trm_status status = CALL(r, on_checkpoint, err);
-    r->p.global_step = own;
-    r->p.checkpoint = NULL;
+    r->progress.global_step = own;
+    r->progress.checkpoint = NULL;
     return status;
 }
 
@@ -130,13 +130,14 @@ trm_status trmi_call_checkpoint(const trm_progress *progress, const char *path, 
 static trm_status check_loss(trmi_run *r, trm_error *err) {
     trmi_divergence *d = &r->divergence;
     /* A loss that is not finite is left to record_progress, so that it is reported once. */
-    trmi_course course =
-        isfinite(r->p.loss) ? trmi_divergence_note(d, (double)r->p.loss) : TRMI_COURSE_FINE;
+    trmi_course course = isfinite(r->progress.loss)
+                             ? trmi_divergence_note(d, (double)r->progress.loss)
+                             : TRMI_COURSE_FINE;
     if (course == TRMI_COURSE_GROWS) {
         trmi_log(TRM_LOG_WARN, "train",
                  "the loss was %.3g at first and is %.3g now: at batch size %lld a learning rate "
                  "of %g is too high%s",
-                 d->first, d->average, (long long)r->model->train.batch, r->p.learning_rate,
+                 d->first, d->average, (long long)r->model->train.batch, r->progress.learning_rate,
                  r->sink->is_late != NULL && r->sink->is_late(r->model)
                      ? "; asynchronous gradients are late: --staleness-aware, a lower rate or "
                        "momentum, a larger batch or --mode sync help"
@@ -146,12 +147,13 @@ static trm_status check_loss(trmi_run *r, trm_error *err) {
                ? TRMI_FAIL(err, TRM_DIVERGED,
                            "epoch %lld, step %lld: the loss was %g at first and is %g now; a lower "
                            "learning rate may help",
-                           (long long)r->p.epoch, (long long)r->p.step, d->first, d->average)
+                           (long long)r->progress.epoch, (long long)r->progress.step, d->first,
+                           d->average)
                : TRM_OK;
 }
 
-/* Computes the gradients of one step: reads each batch of the accumulation through the sink,
- * runs forward and backward, and sets r->p.loss to the mean loss of the batches. The executor
+/* Computes the gradients of one step: reads each batch of the accumulation through the sink, runs
+ * forward and backward, and sets the progress's loss to the mean loss of the batches. The executor
  * adds the gradients up. */
 static trm_status forward_backward(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
@@ -162,7 +164,7 @@ static trm_status forward_backward(trmi_run *r, trm_error *err) {
         loss += (double)trm_exec_loss(exec);
     }
     /* where the last batch runs all of them, its loss is that of all */
-    r->p.loss = exec->together ? trm_exec_loss(exec) : (float)(loss / exec->accumulate);
+    r->progress.loss = exec->together ? trm_exec_loss(exec) : (float)(loss / exec->accumulate);
     return check_loss(r, err);
 }
 
@@ -172,24 +174,25 @@ static trm_status forward_backward(trmi_run *r, trm_error *err) {
  * the error of compare_times. */
 static trm_status record_progress(trmi_run *r, double begin, double waited, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
-    if (!isfinite(r->p.loss)) {
-        return trmi_divergence_fail(&r->p, err);
+    if (!isfinite(r->progress.loss)) {
+        return trmi_divergence_fail(&r->progress, err);
     }
     r->model->epoch_step++;
-    r->model->epoch_samples += r->p.step_samples;
-    r->model->loss = r->p.loss;
+    r->model->epoch_samples += r->progress.step_samples;
+    r->model->loss = r->progress.loss;
     double now = trmi_os_now();
-    r->p.global_step = trm_exec_step(exec);
+    r->progress.global_step = trm_exec_step(exec);
     char name[32];
-    snprintf(name, sizeof name, "step %llu", (unsigned long long)r->p.global_step);
+    snprintf(name, sizeof name, "step %llu", (unsigned long long)r->progress.global_step);
     trmi_trace_add_since(r->trace, "step", name, begin);
-    r->p.step_seconds = now - begin;
-    r->p.busy_seconds += now - begin;
-    r->p.epoch_seconds = now - r->epoch_begin;
-    r->p.seconds = now - r->begin;
-    r->p.epoch_samples += r->p.step_samples;
-    r->p.samples += r->p.step_samples;
-    return r->changes->compare_times(r->model, r->p.step_seconds, r->p.wait_seconds - waited, err);
+    r->progress.step_seconds = now - begin;
+    r->progress.busy_seconds += now - begin;
+    r->progress.epoch_seconds = now - r->epoch_begin;
+    r->progress.seconds = now - r->begin;
+    r->progress.epoch_samples += r->progress.step_samples;
+    r->progress.samples += r->progress.step_samples;
+    return r->changes->compare_times(r->model, r->progress.step_seconds,
+                                     r->progress.wait_seconds - waited, err);
 }
 
 /* Runs one training step. The stop flag of this rank is handed to the executor first, because it
@@ -198,10 +201,10 @@ static trm_status record_progress(trmi_run *r, double begin, double waited, trm_
  * what a change needs before and after each step. */
 static trm_status one_step(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
-    double begin = trmi_os_now(), waited = r->p.wait_seconds;
-    r->p.step = r->model->epoch_step + 1;
-    r->p.step_samples = 0;
-    r->p.learning_rate = r->changes->learning_rate(r);
+    double begin = trmi_os_now(), waited = r->progress.wait_seconds;
+    r->progress.step = r->model->epoch_step + 1;
+    r->progress.step_samples = 0;
+    r->progress.learning_rate = r->changes->learning_rate(r);
     trmi_exec_set_flag(exec, TRMI_FLAG_STOP, atomic_load(&r->model->stop) != 0);
     TRMI_TRY(r->changes->begin_step(r, err));
     TRMI_TRY(forward_backward(r, err));
@@ -271,7 +274,8 @@ static trm_status run_steps(trmi_run *r, trm_error *err) {
      * epoch. */
     const int64_t steps = r->model->epoch_step - first;
     if (r->options->sink && (steps > 0 || due)) {
-        r->p.step_seconds = steps > 0 ? r->p.epoch_seconds / (double)steps : r->p.step_seconds;
+        r->progress.step_seconds =
+            steps > 0 ? r->progress.epoch_seconds / (double)steps : r->progress.step_seconds;
         TRMI_TRY(CALL(r, on_step_end, err));
         r->changes->note_hooks(r);
     }
@@ -296,18 +300,18 @@ static int64_t count_epoch_steps(const trmi_run *r) {
  * that a resume does not repeat the epoch's end. */
 static trm_status one_epoch(trmi_run *r, trm_error *err) {
     r->epoch_begin = trmi_os_now();
-    r->p.epoch = r->model->epoch + 1;
-    r->p.epoch_steps = count_epoch_steps(r);
-    r->p.epoch_samples = 0;
-    r->p.wait_seconds = 0;
-    r->p.epoch_seconds = 0;
+    r->progress.epoch = r->model->epoch + 1;
+    r->progress.epoch_steps = count_epoch_steps(r);
+    r->progress.epoch_samples = 0;
+    r->progress.wait_seconds = 0;
+    r->progress.epoch_seconds = 0;
     TRMI_TRY(CALL(r, on_epoch_begin, err));
     TRMI_TRY(run_steps(r, err));
     if (!r->sink->epoch_is_over(r)) {
         return TRM_OK; /* stopped in the middle */
     }
-    r->p.step = r->model->epoch_step;
-    r->p.loss = r->model->loss;
+    r->progress.step = r->model->epoch_step;
+    r->progress.loss = r->model->loss;
     trm_status status = call_pass(r, offsetof(trm_callback, on_epoch_end), false, err);
     if (status == TRM_CANCELLED) {
         return TRM_OK; /* stopped while evaluating: a resume ends this epoch again */
@@ -370,15 +374,15 @@ static trm_status check_job(trmi_run *r, trm_error *err) {
 }
 
 /* Prepares the dataset: gives this rank its share, checks the pipeline, and holds its size
- * against the resumed run's. Sets r->p.epoch_steps.   errors  INVALID: no full step in an epoch,
+ * against the resumed run's. Sets r->progress.epoch_steps.   errors  INVALID: no full step in an epoch,
  * another number of samples, another job; those of trm_dataset_check */
 static trm_status check_data(trmi_run *r, trm_error *err) {
     trm_dataset *data = r->options->data;
     TRMI_TRY(r->changes->check_data(r, err));
     TRMI_TRY(trmi_model_share_data(r->model, data, true, err));
     TRMI_TRY(trm_dataset_check(data, err));
-    r->p.epoch_steps = count_epoch_steps(r);
-    if (r->p.epoch_steps <= 0) {
+    r->progress.epoch_steps = count_epoch_steps(r);
+    if (r->progress.epoch_steps <= 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "an epoch of %lld samples has %lld batches, a step takes %d",
                          (long long)trm_dataset_sample_count(data),
@@ -415,13 +419,13 @@ static trm_status begin_run(trmi_run *r, trm_error *err) {
     r->batch = r->model->epoch_step * trmi_accumulate(r->model);
     TRMI_TRY(r->changes->deal_data(r, err));
     TRMI_TRY(r->sink->seek(r, err));
-    r->p.model = r->model;
-    r->p.loss_scale = trmi_exec_loss_scale(r->model->train.exec);
-    r->p.epoch = r->model->epoch + 1;
-    r->p.epochs = o->until_epoch;
-    r->p.step = r->model->epoch_step;
-    r->p.global_step = trm_model_global_step(r->model);
-    r->p.loss = r->model->loss;
+    r->progress.model = r->model;
+    r->progress.loss_scale = trmi_exec_loss_scale(r->model->train.exec);
+    r->progress.epoch = r->model->epoch + 1;
+    r->progress.epochs = o->until_epoch;
+    r->progress.step = r->model->epoch_step;
+    r->progress.global_step = trm_model_global_step(r->model);
+    r->progress.loss = r->model->loss;
     r->begin = r->again ? r->begin : trmi_os_now();
     trmi_exec_forget_flags(r->model->train.exec);
     return CALL(r, on_begin, err);
@@ -439,12 +443,12 @@ static trm_status run_and_finish(trmi_run *r, trm_error *err) {
         TRMI_TRY(r->changes->begin_change(r, err));
     }
     TRMI_TRY(r->sink->flush != NULL ? r->sink->flush(r, err) : TRM_OK);
-    r->p.stopping = is_stopped(r);
-    r->p.seconds = trmi_os_now() - r->begin;
+    r->progress.stopping = is_stopped(r);
+    r->progress.seconds = trmi_os_now() - r->begin;
     TRMI_TRY(CALL(r, on_end, err));
-    if (r->p.stopping) {
+    if (r->progress.stopping) {
         return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request after step %llu",
-                         (unsigned long long)r->p.global_step);
+                         (unsigned long long)r->progress.global_step);
     }
     return TRM_OK;
 }
@@ -478,7 +482,7 @@ static trm_status run_with_changes(trmi_run *r, trm_error *err) {
         }
         /* The set of ranks has changed, and so the executor. Callbacks learn of it, then the run
          * begins again; a spare rank has no samples and goes to `finish` at once. */
-        r->p.loss_scale = NULL;
+        r->progress.loss_scale = NULL;
         status = CALL(r, on_membership, err);
         if (status == TRM_OK && !r->changes->is_spare(r->model)) {
             status = run_and_finish(r, err);

@@ -83,7 +83,7 @@ static bool table_at(const trm_model *model, int32_t index, const char **name, i
 static trm_status find_position(trmi_run *r, trm_error *err) {
     trm_model *model = r->model;
     int64_t done = trmi_remote_position(model->remote);
-    trmi_stretch s = {.batches = r->p.epoch_steps};
+    trmi_stretch s = {.batches = r->progress.epoch_steps};
     if (model->dealt != NULL) {
         int64_t joins = trmi_dealt_newcomer(model->dealt, done);
         if (joins > done) {
@@ -105,7 +105,9 @@ static trm_status seek_batch(trmi_run *r, trm_error *err) {
                             r->batch + trmi_remote_is_staged(r->model->remote), err);
 }
 
-static bool epoch_is_over(const trmi_run *r) { return r->model->epoch_step >= r->p.epoch_steps; }
+static bool epoch_is_over(const trmi_run *r) {
+    return r->model->epoch_step >= r->progress.epoch_steps;
+}
 
 static trm_status next_epoch(trmi_run *r, trm_error *err) {
     int64_t left = trm_dataset_epoch_batches(r->options->data) - r->batch;
@@ -118,7 +120,7 @@ static uint64_t steps_done(const trmi_run *r) { return trm_exec_step(r->model->t
 /* Returns the step of the tables, by the position. After another worker's death the dense
  * parameters may be one step ahead (hybrid.c), so the executor's step is not used. */
 static uint64_t steps_of_tables(const trmi_run *r) {
-    return (uint64_t)(r->model->epoch * r->p.epoch_steps + r->model->epoch_step - r->ahead);
+    return (uint64_t)(r->model->epoch * r->progress.epoch_steps + r->model->epoch_step - r->ahead);
 }
 
 /* ---- a batch --------------------------------------------------------------------------------- */
@@ -126,8 +128,9 @@ static uint64_t steps_of_tables(const trmi_run *r) {
 /* Returns whether the current step is the last one of this call: no batch is staged after it. */
 static bool is_last_step(const trmi_run *r) {
     int64_t steps = r->options->until_step, epochs = r->options->until_epoch;
-    return (steps > 0 && r->p.global_step + 1 >= (uint64_t)steps) ||
-           (epochs > 0 && r->model->epoch + 1 >= epochs && r->p.step >= r->p.epoch_steps);
+    return (steps > 0 && r->progress.global_step + 1 >= (uint64_t)steps) ||
+           (epochs > 0 && r->model->epoch + 1 >= epochs &&
+            r->progress.step >= r->progress.epoch_steps);
 }
 
 /* Reads the next batch of the dataset and stages it. */
@@ -169,10 +172,10 @@ static trm_status begin_batch(trmi_run *r, trm_error *err) {
 static trm_status push_gradients(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
     trmi_remote *remote = r->model->remote;
-    if (!isfinite(r->p.loss)) {
-        return trmi_divergence_fail(&r->p, err); /* must not reach the servers */
+    if (!isfinite(r->progress.loss)) {
+        return trmi_divergence_fail(&r->progress, err); /* must not reach the servers */
     }
-    TRMI_TRY(trmi_remote_push(remote, r->p.learning_rate, err));
+    TRMI_TRY(trmi_remote_push(remote, r->progress.learning_rate, err));
     int64_t limit = r->options->until_step;
     if (limit > 0 && trmi_remote_step(remote) + NEAR_THE_END >= (uint64_t)limit) {
         TRMI_TRY(trmi_remote_flush(remote, err));
@@ -191,11 +194,11 @@ static trm_status flush_pushes(trmi_run *r, trm_error *err) {
  * applied: it keeps the parameters before and after the update (run_lives in estimator_roles.c). */
 static trm_status push_rows_first(trmi_run *r, trm_error *err) {
     trm_model *model = r->model;
-    model->owed_rate = r->p.learning_rate;
-    TRMI_TRY(trmi_remote_push(model->remote, r->p.learning_rate, err));
+    model->owed_rate = r->progress.learning_rate;
+    TRMI_TRY(trmi_remote_push(model->remote, r->progress.learning_rate, err));
     TRMI_TRY(trmi_remote_flush(model->remote, err));
     model->owed_rate = 0;
-    return trm_exec_update(model->train.exec, r->p.learning_rate, err);
+    return trm_exec_update(model->train.exec, r->progress.learning_rate, err);
 }
 
 /* Hybrid: updates the dense parameters locally, then pushes the tables' rows. If the dense
@@ -203,15 +206,15 @@ static trm_status push_rows_first(trmi_run *r, trm_error *err) {
  * the rows are pushed. */
 static trm_status push_rows(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
-    if (!isfinite(r->p.loss)) {
-        return trmi_divergence_fail(&r->p, err);
+    if (!isfinite(r->progress.loss)) {
+        return trmi_divergence_fail(&r->progress, err);
     }
     if (r->model->train.blocks > 0) {
         return push_rows_first(r, err);
     }
     bool had = trm_exec_step(exec) > steps_of_tables(r);
-    TRMI_TRY(had ? TRM_OK : trm_exec_update(exec, r->p.learning_rate, err));
-    return trmi_remote_push(r->model->remote, r->p.learning_rate, err);
+    TRMI_TRY(had ? TRM_OK : trm_exec_update(exec, r->progress.learning_rate, err));
+    return trmi_remote_push(r->model->remote, r->progress.learning_rate, err);
 }
 
 /* ---- samples that servers lend --------------------------------------------------------------- */
