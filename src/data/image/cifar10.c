@@ -13,9 +13,9 @@
 #include "base/error.h"
 #include "base/mapping.h"
 #include "base/os.h"
+#include "data/pipeline/folder.h"
 #include "data/pipeline/source.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,8 +84,9 @@ trm_status trmi_cifar10_listed(const char *text, const char *name, int64_t *out,
     return TRM_OK;
 }
 
-/* Returns whether the file belongs to the usage: training, test or all. */
-static bool belongs_to_usage(const char *name, trm_usage usage) {
+/* Returns whether the file belongs to the usage (`context`): training, test or all. */
+static bool belongs_to_usage(const void *context, const char *name) {
+    const trm_usage usage = *(const trm_usage *)context;
     size_t length = strlen(name);
     if (length < 4 || strcmp(name + length - 4, ".bin") != 0) {
         return false;
@@ -97,36 +98,19 @@ static bool belongs_to_usage(const char *name, trm_usage usage) {
     }
 }
 
-/* Compares files by name, which is the order of their samples. */
-static int by_name(const void *a, const void *b) {
-    return strcmp(((const file *)a)->name, ((const file *)b)->name);
-}
-
 /* Lists the files of the folder in the order of their names. All official files must be there. */
 static trm_status list_files(cifar10 *set, const char *path, trm_usage usage, trm_error *err) {
-    DIR *folder = opendir(path);
-    if (folder == NULL) {
-        return TRMI_FAIL_SYS(err, "%s: not a readable folder of CIFAR-10 files", path);
+    const trmi_folder_choice choice = {.wants = belongs_to_usage, .context = &usage};
+    char **names;
+    int64_t count;
+    TRMI_TRY(trmi_folder_list(path, &choice, &set->arena, &names, &count, err));
+    for (int64_t i = 0; i < count && i < FILES_MAX; i++) {
+        set->files[set->file_count++].name = names[i];
     }
-    trm_status status = TRM_OK;
-    const struct dirent *entry;
-    while (status == TRM_OK && (entry = readdir(folder)) != NULL) {
-        if (!belongs_to_usage(entry->d_name, usage)) {
-            continue;
-        }
-        char *name = trmi_arena_strdup(&set->arena, entry->d_name);
-        if (name == NULL) {
-            status = TRMI_NO_MEMORY(err, "to list %s", path);
-        } else if (set->file_count == FILES_MAX) {
-            status = TRMI_FAIL(err, TRM_INVALID, "%s: more than %d batch files", path, FILES_MAX);
-        } else {
-            set->files[set->file_count++].name = name;
-        }
+    trmi_free(names);
+    if (count > FILES_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: more than %d batch files", path, FILES_MAX);
     }
-    closedir(folder);
-    TRMI_TRY(status);
-    /* readdir has no order, and the numbers of samples must be the same everywhere */
-    qsort(set->files, (size_t)set->file_count, sizeof *set->files, by_name);
     /* five training files, one test file */
     int expected = usage == TRM_USAGE_TRAIN ? 5 : usage == TRM_USAGE_TEST ? 1 : 6;
     if (set->file_count < expected) {

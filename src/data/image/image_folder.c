@@ -10,9 +10,9 @@
 #include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
+#include "data/pipeline/folder.h"
 #include "data/pipeline/source.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,58 +61,13 @@ static content content_of(const char *name) {
     return CONTENT_OTHER;
 }
 
-/* Compares texts: classes and names get the same order on every file system. */
+/* Which entries of a folder are classes, and which may be images. */
+static const trmi_folder_choice class_folders = {.folders_only = true},
+                                image_files = {.files_only = true};
+
+/* Compares texts, for the search of a class. */
 static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* Returns the names of the folders or of the files in `path`, sorted, in an array that free()
- * frees. */
-static trm_status names_in(folder *set, const char *path, bool folders, char ***out, int64_t *count,
-                           trm_error *err) {
-    DIR *dir = opendir(path);
-    if (dir == NULL) {
-        return TRMI_FAIL_SYS(err, "%s: not a readable folder", path);
-    }
-    void *names = NULL;
-    int64_t capacity = 0;
-    trm_status status = TRM_OK;
-    const struct dirent *entry;
-    *count = 0;
-    *out = NULL;
-    /* Hidden files and folders are skipped. */
-    while (status == TRM_OK && (entry = readdir(dir)) != NULL) {
-        if (entry->d_name[0] == '.') {
-            continue;
-        }
-        bool is_folder = entry->d_type == DT_DIR;
-        struct stat info;
-        /* Symbolic links to folders count as folders. */
-        if ((entry->d_type == DT_LNK || entry->d_type == DT_UNKNOWN) &&
-            fstatat(dirfd(dir), entry->d_name, &info, 0) == 0) {
-            is_folder = S_ISDIR(info.st_mode);
-        }
-        if (is_folder != folders) {
-            continue;
-        }
-        char *name = trmi_arena_strdup(&set->arena, entry->d_name);
-        if (name == NULL || !trmi_grow(&names, &capacity, *count + 1, sizeof(char *))) {
-            status = TRMI_NO_MEMORY(err, "to list %s", path);
-        } else {
-            ((char **)names)[(*count)++] = name;
-        }
-    }
-    closedir(dir);
-    if (status != TRM_OK) {
-        free(names);
-        return status;
-    }
-    /* Sort, so that labels and numbers of samples do not depend on the file system. */
-    if (*count > 0) {
-        qsort(names, (size_t)*count, sizeof(char *), by_text);
-    }
-    *out = names;
-    return TRM_OK;
 }
 
 /* Adds the images of one class folder, sorted by name, with the class's label. below: the tree
@@ -126,7 +81,7 @@ static trm_status add_class(folder *set, const char *below, const char *class_na
     }
     char **names;
     int64_t count, before = set->base.count;
-    TRMI_TRY(names_in(set, path, false, &names, &count, err));
+    TRMI_TRY(trmi_folder_list(path, &image_files, &set->arena, &names, &count, err));
     trm_status status = TRM_OK;
     /* Unknown files are skipped; images that cannot be read are an error, so that none is missing
      * unnoticed. */
@@ -148,7 +103,7 @@ static trm_status add_class(folder *set, const char *below, const char *class_na
             set->images[set->base.count++] = (image){tail, label};
         }
     }
-    free(names);
+    trmi_free(names);
     if (status == TRM_OK && set->base.count == before) {
         status = TRMI_FAIL(err, TRM_IO, "%s: a class folder without JPEG or PNG images", path);
     }
@@ -161,7 +116,8 @@ static trm_status name_classes(folder *set, const char *below, trm_error *err) {
     if (snprintf(path, sizeof path, "%s%s", set->root, below) >= (int)sizeof path) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: the path is too long", set->root);
     }
-    TRMI_TRY(names_in(set, path, true, &set->classes, &set->base.classes, err));
+    TRMI_TRY(trmi_folder_list(path, &class_folders, &set->arena, &set->classes, &set->base.classes,
+                              err));
     if (set->base.classes == 0) {
         return TRMI_FAIL(err, TRM_IO, "%s: no class folders (root/class/image.jpeg expected)",
                          path);
@@ -176,7 +132,7 @@ static trm_status add_tree(folder *set, const char *below, trm_error *err) {
     if (snprintf(path, sizeof path, "%s%s", set->root, below) >= (int)sizeof path) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: the path is too long", set->root);
     }
-    TRMI_TRY(names_in(set, path, true, &names, &count, err));
+    TRMI_TRY(trmi_folder_list(path, &class_folders, &set->arena, &names, &count, err));
     trm_status status = TRM_OK;
     for (int64_t i = 0; i < count && status == TRM_OK; i++) {
         char **found = bsearch(&names[i], set->classes, (size_t)set->base.classes,
@@ -186,7 +142,7 @@ static trm_status add_tree(folder *set, const char *below, trm_error *err) {
                                  names[i])
                      : add_class(set, below, names[i], (int32_t)(found - set->classes), err);
     }
-    free(names);
+    trmi_free(names);
     return status;
 }
 
@@ -282,7 +238,7 @@ static void describe_folder(const trmi_source *source, trmi_text *text) {
 static void destroy_folder(trmi_source *source) {
     folder *set = (folder *)source;
     free(set->images);
-    free(set->classes);
+    trmi_free(set->classes);
     trmi_arena_free(&set->arena);
     trmi_free(set);
 }

@@ -11,6 +11,7 @@
 #include "data/text/text_files.h"
 
 #include "base/error.h"
+#include "data/pipeline/folder.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -97,32 +98,25 @@ static trm_status add_partner(trmi_text_files *list, trmi_arena *arena, const ch
     return TRM_OK;
 }
 
-/* Compares two files for qsort. */
-static int compare_paths(const void *a, const void *b) {
-    return strcmp(((const trmi_text_file *)a)->path, ((const trmi_text_file *)b)->path);
+/* Returns whether a file of a folder has one of the endings, `context`. */
+static bool is_wanted_name(const void *context, const char *name) {
+    return has_ending(name, context);
 }
 
 /* Appends the files of a folder, by name. */
 static trm_status list_folder(const char *path, const char *const *endings, trmi_arena *arena,
                               trmi_text_files *list, trm_error *err) {
-    DIR *folder = opendir(path);
-    if (folder == NULL) {
-        return TRMI_FAIL_SYS(err, "%s: not a readable folder", path);
-    }
+    const trmi_folder_choice choice = {.wants = is_wanted_name, .context = endings};
+    char **names;
+    int64_t count;
+    TRMI_TRY(trmi_folder_list(path, &choice, arena, &names, &count, err));
     trm_status status = TRM_OK;
-    const struct dirent *entry;
-    while (status == TRM_OK && (entry = readdir(folder)) != NULL) {
-        if (entry->d_name[0] == '.' || !has_ending(entry->d_name, endings)) {
-            continue;
-        }
-        char *name = trmi_arena_printf(arena, "%s/%s", path, entry->d_name);
+    for (int64_t i = 0; i < count && status == TRM_OK; i++) {
+        char *name = trmi_arena_printf(arena, "%s/%s", path, names[i]);
         status = name != NULL ? add_file(list, arena, name, err)
                               : TRMI_NO_MEMORY(err, "to list %s", path);
     }
-    closedir(folder);
-    if (status == TRM_OK && list->count > 0) {
-        qsort(list->files, (size_t)list->count, sizeof *list->files, compare_paths);
-    }
+    trmi_free(names);
     return status;
 }
 

@@ -7,8 +7,8 @@
 #include "data/tfrecord/tfrecord.h"
 
 #include "base/error.h"
+#include "data/pipeline/folder.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,25 +30,24 @@ static trm_status add_file(trmi_tfrecord_set *set, const char *folder, const cha
     return TRM_OK;
 }
 
+/* The prefixes of the names that a set wants. */
+typedef struct name_prefixes {
+    const char *const *list; /* [count]; NULL: names as of TFRecord files */
+    int32_t count;
+} name_prefixes;
+
 /* Returns whether a file of a folder belongs to the set. */
-static bool is_wanted_file(const char *name, const char *const *prefixes, int32_t count) {
-    if (name[0] == '.') {
-        return false;
-    }
-    if (prefixes == NULL) {
+static bool is_wanted_file(const void *context, const char *name) {
+    const name_prefixes *prefixes = context;
+    if (prefixes->list == NULL) {
         return strstr(name, "tfrecord") != NULL || strstr(name, "-of-") != NULL;
     }
-    for (int32_t i = 0; i < count; i++) {
-        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0) {
+    for (int32_t i = 0; i < prefixes->count; i++) {
+        if (strncmp(name, prefixes->list[i], strlen(prefixes->list[i])) == 0) {
             return true;
         }
     }
     return false;
-}
-
-/* Compares files by name, so that records have the same numbers on every machine. */
-static int by_name(const void *a, const void *b) {
-    return strcmp(((const trmi_tfrecord_file *)a)->name, ((const trmi_tfrecord_file *)b)->name);
 }
 
 /* Lists the files of the set: `path` itself, or the files of that folder that fit, sorted by name.
@@ -63,26 +62,21 @@ static trm_status list_files(const char *path, const char *const *prefixes, int3
     if (!S_ISDIR(info.st_mode)) {
         return add_file(set, NULL, path, err);
     }
-    DIR *folder = opendir(path);
-    if (folder == NULL) {
-        return TRMI_FAIL_SYS(err, "%s: not a readable folder", path);
+    /* List, of a folder, the files whose names fit. */
+    const name_prefixes wanted = {.list = prefixes, .count = count};
+    const trmi_folder_choice choice = {.wants = is_wanted_file, .context = &wanted};
+    char **names;
+    int64_t listed;
+    TRMI_TRY(trmi_folder_list(path, &choice, &set->arena, &names, &listed, err));
+    trm_status status =
+        listed > 0 ? TRM_OK
+                   : TRMI_FAIL(err, TRM_IO, "%s: no TFRecord files (%s*) found", path,
+                               prefixes != NULL ? prefixes[0] : "name with tfrecord or -of-");
+    for (int64_t i = 0; i < listed && status == TRM_OK; i++) {
+        status = add_file(set, path, names[i], err);
     }
-    trm_status status = TRM_OK;
-    const struct dirent *entry;
-    /* List, of a folder, the files whose names fit, in the order of their names. */
-    while (status == TRM_OK && (entry = readdir(folder)) != NULL) {
-        if (is_wanted_file(entry->d_name, prefixes, count)) {
-            status = add_file(set, path, entry->d_name, err);
-        }
-    }
-    closedir(folder);
-    TRMI_TRY(status);
-    if (set->file_count == 0) {
-        return TRMI_FAIL(err, TRM_IO, "%s: no TFRecord files (%s*) found", path,
-                         prefixes != NULL ? prefixes[0] : "name with tfrecord or -of-");
-    }
-    qsort(set->files, (size_t)set->file_count, sizeof *set->files, by_name);
-    return TRM_OK;
+    trmi_free(names);
+    return status;
 }
 
 /* Returns a reader of a file, from its beginning or, after setting offset and number, from a record
