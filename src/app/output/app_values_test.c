@@ -42,6 +42,13 @@ static void print_lines(void) {
     app_tell(APP_RESULT, NULL, NULL, app_int("n", 2, "n %d"));
 }
 
+/* Prints sequences of 2, 3 and 4 bytes, then one in too many bytes, a surrogate, and a cut one. */
+static void print_names(void) {
+    app_tell(APP_RESULT, NULL, NULL,
+             app_text("valid", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", NULL));
+    app_tell(APP_RESULT, NULL, NULL, app_text("wrong", "\xc0\xaf\xed\xa0\x80\xe2\x82", NULL));
+}
+
 /* Returns what `print` writes to stdout. */
 static char *capture_stdout(void (*print)(void), bool json) {
     static char text[4096];
@@ -77,6 +84,12 @@ static void json_has_all_values_with_their_types(void **state) {
                         "\"plain\":[5,6],\"object\":{\"inner\":7},\"last\":8}\n");
 }
 
+static void json_is_utf8(void **state) {
+    assert_string_equal(capture_stdout(print_names, true),
+                        "{\"valid\":\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"}\n"
+                        "{\"wrong\":\"\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\"}\n");
+}
+
 static void each_text_is_whole_lines(void **state) {
     assert_string_equal(capture_stdout(print_lines, false), "ends\nn 2\n");
     assert_string_equal(capture_stdout(print_lines, true),
@@ -87,6 +100,7 @@ static void each_text_is_whole_lines(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(text_has_the_formats_of_its_values),
                                        cmocka_unit_test(json_has_all_values_with_their_types),
+                                       cmocka_unit_test(json_is_utf8),
                                        cmocka_unit_test(each_text_is_whole_lines)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 
 #include "trireme/io.h"
 
+#include <jansson.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,22 +74,17 @@ void app_record_log(const char *level, const char *room, const char *text) {
 
 /* ---- JSON strings ---------------------------------------------------------------------------- */
 
-/* Returns the bytes of the UTF-8 sequence at `s`, 0 if it is not valid. */
-static int utf8_length(const unsigned char *s) {
-    int n = s[0] < 0x80                   ? 1
-            : s[0] >= 0xC2 && s[0] < 0xE0 ? 2
-            : (s[0] & 0xF0) == 0xE0       ? 3
-            : s[0] >= 0xF0 && s[0] < 0xF5 ? 4
-                                          : 0;
-    for (int i = 1; i < n; i++) {
-        if ((s[i] & 0xC0) != 0x80) {
-            return 0;
+/* Returns the bytes of the UTF-8 sequence at `s`; 0 if it is not valid. Jansson decides: it makes
+ * strings of valid UTF-8 only. */
+static int measure_sequence(const unsigned char *s) {
+    for (int n = 1; n <= 4 && s[n - 1] != '\0'; n++) {
+        json_t *one = json_stringn((const char *)s, (size_t)n);
+        if (one != NULL) {
+            json_decref(one);
+            return n;
         }
     }
-    bool overlong = n == 3 && s[0] == 0xE0 && s[1] < 0xA0;
-    bool surrogate = n == 3 && s[0] == 0xED && s[1] >= 0xA0;
-    bool range = n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] >= 0x90));
-    return overlong || surrogate || range ? 0 : n;
+    return 0;
 }
 
 /* Contract in record.h. Bytes that are not UTF-8 become U+FFFD, because JSON must be UTF-8. */
@@ -96,7 +92,7 @@ void app_put_json_string(FILE *to, const char *value) {
     const unsigned char *s = (const unsigned char *)value;
     fputc('"', to);
     while (*s != '\0') {
-        int n = utf8_length(s);
+        int n = *s < 0x80 ? 1 : measure_sequence(s);
         if (n == 0) {
             fputs("\\ufffd", to);
             n = 1;
