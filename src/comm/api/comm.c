@@ -182,28 +182,28 @@ static trm_status make_shm(trm_comm *comm, const trmi_exchange *exchange, trm_er
 /* Stages: state of this rank, places of the members, comparison of the options, engine of this
  * host, engine between hosts. The last three use the exchange, so all ranks run them in this
  * order. */
-trm_status trmi_comm_make(trm_bootstrap *bootstrap, trm_comm *root, const int32_t *members,
-                          int32_t size, int32_t rank, const trm_comm_options *options,
+trm_status trmi_comm_make(const trmi_comm_members *members, const trm_comm_options *options,
                           const trmi_exchange *exchange, trm_comm **out, trm_error *err) {
+    const int32_t size = members->size;
     trm_comm *comm;
     TRMI_TRY(TRMI_NEW(err, comm, 1, "for a communicator"));
     pthread_mutex_init(&comm->mutex, NULL);
     pthread_cond_init(&comm->changed, NULL);
     comm->queue_tail = &comm->queue_head;
     comm->blocking.comm = comm;
-    comm->bootstrap = bootstrap;
+    comm->bootstrap = members->bootstrap;
     keep_options(comm, options);
-    comm->root = root != NULL ? root : comm;
-    comm->group = (trmi_group){.bootstrap = bootstrap,
+    comm->root = members->root != NULL ? members->root : comm;
+    comm->group = (trmi_group){.bootstrap = members->bootstrap,
                                .size = size,
-                               .rank = rank,
+                               .rank = members->rank,
                                .timeout_seconds = comm->options.timeout_seconds,
                                .report_seconds = comm->options.report_seconds,
                                .deterministic = comm->options.deterministic,
                                .name = comm->name};
     /* From here on, an error destroys what has been made so far. */
     trm_status status;
-    TRMI_TRY_GOTO(status, find_places(comm, members, err), fail);
+    TRMI_TRY_GOTO(status, find_places(comm, members->ranks, err), fail);
     comm->group.members = comm->members;
     comm->turn_sent = trmi_alloc((size_t)size * sizeof(uint32_t));
     comm->turn_received = trmi_alloc((size_t)size * sizeof(uint32_t));
@@ -230,22 +230,23 @@ trm_status trm_comm_create(trm_bootstrap *bootstrap, const trm_comm_options *opt
     double timeout = operation_seconds(bootstrap, options);
     trmi_job_exchange job = {.bootstrap = bootstrap, .timeout_seconds = timeout};
     trmi_exchange exchange = {.context = &job, .allgather = trmi_job_allgather};
-    int32_t *members;
-    TRMI_TRY(TRMI_NEW(err, members, bootstrap->size, "for %d ranks", bootstrap->size));
+    int32_t *ranks;
+    TRMI_TRY(TRMI_NEW(err, ranks, bootstrap->size, "for %d ranks", bootstrap->size));
     for (int32_t r = 0; r < bootstrap->size; r++) {
-        members[r] = r;
+        ranks[r] = r;
     }
     /* The name of an algorithm is kept in an array of fixed size (communicator.h). */
     trm_error cause = {.status = TRM_OK};
     if (options != NULL && options->algorithm != NULL &&
         strlen(options->algorithm) >= TRMI_ALGORITHM_BYTES) {
-        trmi_free(members);
+        trmi_free(ranks);
         return TRMI_FAIL(err, TRM_INVALID, "algorithm: %zu characters, at most %d expected",
                          strlen(options->algorithm), TRMI_ALGORITHM_BYTES - 1);
     }
-    trm_status status = trmi_comm_make(bootstrap, NULL, members, bootstrap->size, bootstrap->rank,
-                                       options, &exchange, out, &cause);
-    trmi_free(members);
+    const trmi_comm_members all = {
+        .bootstrap = bootstrap, .ranks = ranks, .size = bootstrap->size, .rank = bootstrap->rank};
+    trm_status status = trmi_comm_make(&all, options, &exchange, out, &cause);
+    trmi_free(ranks);
     if (status == TRM_OK) {
         trmi_world_note(bootstrap, *out);
     }

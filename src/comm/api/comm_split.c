@@ -107,8 +107,12 @@ static trm_status make_child(trm_comm *parent, const int32_t *ranks, int32_t cou
     trm_comm_options options = parent->options;
     options.name = name;
     options.spin_microseconds = options.spin_microseconds == 0 ? -1 : options.spin_microseconds;
-    trm_status status = trmi_comm_make(parent->bootstrap, parent->root, members, count, rank,
-                                       &options, &exchange, out, err);
+    const trmi_comm_members chosen = {.bootstrap = parent->bootstrap,
+                                      .root = parent->root,
+                                      .ranks = members,
+                                      .size = count,
+                                      .rank = rank};
+    trm_status status = trmi_comm_make(&chosen, &options, &exchange, out, err);
     status = status == TRM_OK ? finish_rounds(&r, err) : status;
     trmi_free(members);
     trmi_free(r.cells);

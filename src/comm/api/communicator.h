@@ -161,11 +161,16 @@ void trmi_comm_join_request(trm_request *request);
 trm_status trmi_comm_allgather(void *context, const void *mine, size_t bytes, void *all,
                                trm_error *err);
 
-/* comm.c: creates the communicator of `size` ranks. members[size] are ranks of the job, `rank` is
- * this rank's index in it, `root` is the first communicator or NULL. All members call it together
- * over `exchange`. *out is destroyed with trm_comm_destroy. */
-trm_status trmi_comm_make(trm_bootstrap *bootstrap, trm_comm *root, const int32_t *members,
-                          int32_t size, int32_t rank, const trm_comm_options *options,
+/* The members of a communicator. */
+typedef struct trmi_comm_members {
+    trm_bootstrap *bootstrap; /* of the job */
+    trm_comm *root;           /* the job's first communicator; NULL: it is being made */
+    const int32_t *ranks;     /* [size] ranks of the job */
+    int32_t size, rank;       /* rank: index of this rank among them */
+} trmi_comm_members;
+/* comm.c: creates a communicator. All members call it together over `exchange`. *out is destroyed
+ * with trm_comm_destroy. */
+trm_status trmi_comm_make(const trmi_comm_members *members, const trm_comm_options *options,
                           const trmi_exchange *exchange, trm_comm **out, trm_error *err);
 
 #endif

@@ -121,20 +121,20 @@ static trm_status make_plugin_transport(trm_comm *comm, const char *name,
  * measured. */
 static trm_status make_net(trm_comm *comm, const char *name, const trmi_exchange *exchange,
                            trm_error *err) {
-    trmi_transport *transport = NULL;
-    void *plugin = NULL;
-    if (strcmp(name, "tcp") == 0) {
-        TRMI_TRY(trmi_tcp_create(&comm->group, exchange, &transport, err));
-    } else if (strncmp(name, "sim", 3) == 0) {
-        TRMI_TRY(trmi_sim_create(&comm->group, name, exchange, &transport, err));
-    } else {
-        TRMI_TRY(make_plugin_transport(comm, name, exchange, &plugin, &transport, err));
-    }
     /* Polling would take the CPU from ranks that share it. */
-    double spin = comm->crowded ? 0 : 1e-6 * comm->options.spin_microseconds;
+    trmi_net_options o = {.algorithm = comm->algorithm,
+                          .spin_seconds =
+                              comm->crowded ? 0 : 1e-6 * comm->options.spin_microseconds};
+    if (strcmp(name, "tcp") == 0) {
+        TRMI_TRY(trmi_tcp_create(&comm->group, exchange, &o.transport, err));
+    } else if (strncmp(name, "sim", 3) == 0) {
+        TRMI_TRY(trmi_sim_create(&comm->group, name, exchange, &o.transport, err));
+    } else {
+        TRMI_TRY(make_plugin_transport(comm, name, exchange, &o.plugin, &o.transport, err));
+    }
     const trmi_net *first = comm->root != comm ? (const trmi_net *)(void *)comm->root->net : NULL;
-    return trmi_net_create(&comm->group, transport, plugin, comm->algorithm, spin,
-                           first != NULL ? &first->model : NULL, exchange, &comm->net, err);
+    o.known = first != NULL ? &first->model : NULL;
+    return trmi_net_create(&comm->group, &o, exchange, &comm->net, err);
 }
 
 /* Returns whether a name is that of an engine in a plug-in. */

@@ -89,11 +89,17 @@ typedef struct trmi_net_part {
 } trmi_net_part;
 trm_status trmi_net_run_part(trmi_net *net, const trmi_net_part *part, trm_error *err);
 
-/* Creates the network engine over `transport`. It takes ownership of the transport, also on
- * failure. known: the model of the job's first communicator; NULL: this is the first one, which
- * measures it. plugin: dlopen handle to close at the end, or NULL. */
-trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, void *plugin,
-                           const char *algorithm, double spin_seconds, const trmi_model *known,
+/* What a network engine is made of. */
+typedef struct trmi_net_options {
+    trmi_transport *transport; /* the engine takes it, also on failure */
+    void *plugin;              /* dlopen handle to close at the end; NULL: none */
+    const char *algorithm;     /* as trm_comm_options.algorithm */
+    double spin_seconds;       /* polling before a rank sleeps */
+    /* the model of the job's first communicator; NULL: this is the first one, which measures it */
+    const trmi_model *known;
+} trmi_net_options;
+/* Creates the network engine of a group. */
+trm_status trmi_net_create(const trmi_group *group, const trmi_net_options *options,
                            const trmi_exchange *exchange, trmi_engine **out, trm_error *err);
 
 /* Chooses the engines of a communicator from its options and hosts. Creates comm->net if one is

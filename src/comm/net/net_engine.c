@@ -307,14 +307,14 @@ static const trmi_engine_table net_table = {
 };
 
 /* Contract in engines.h. Takes ownership of transport and plug-in at once, also when it fails. */
-trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, void *plugin,
-                           const char *algorithm, double spin_seconds, const trmi_model *known,
+trm_status trmi_net_create(const trmi_group *group, const trmi_net_options *o,
                            const trmi_exchange *exchange, trmi_engine **out, trm_error *err) {
+    trmi_transport *transport = o->transport;
     trmi_net *net = trmi_alloc(sizeof *net);
     if (net == NULL) {
         transport->table->destroy(transport);
-        if (plugin != NULL) {
-            dlclose(plugin);
+        if (o->plugin != NULL) {
+            dlclose(o->plugin);
         }
         return TRMI_NO_MEMORY(err, "for a network of %d ranks", group->size);
     }
@@ -322,20 +322,21 @@ trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, v
     net->base.table = &net_table;
     net->base.group = *group;
     net->transport = transport;
-    net->plugin = plugin;
+    net->plugin = o->plugin;
     net->model = trmi_model_default();
     net->messages_out = trmi_alloc((size_t)group->size * sizeof(uint64_t));
     net->messages_in = trmi_alloc((size_t)group->size * sizeof(uint64_t));
     trm_status status = net->messages_out != NULL && net->messages_in != NULL
                             ? trmi_runner_init(&net->runner, transport, err)
                             : TRMI_NO_MEMORY(err, "for %d ranks", group->size);
-    net->runner.spin_seconds = spin_seconds;
-    status = status == TRM_OK ? trmi_algorithms_parse(algorithm, "algorithm", &net->algorithms, err)
-                              : status;
+    net->runner.spin_seconds = o->spin_seconds;
+    status = status == TRM_OK
+                 ? trmi_algorithms_parse(o->algorithm, "algorithm", &net->algorithms, err)
+                 : status;
     /* A simulated network has nothing to measure, and with deterministic results the choice of the
      * algorithm must not depend on a clock. */
-    if (known != NULL) {
-        net->model = *known;
+    if (o->known != NULL) {
+        net->model = *o->known;
     } else if (status == TRM_OK && group->deterministic == TRM_DETERMINISTIC_FALSE &&
                strcmp(transport->table->name, "sim") != 0) {
         status = trmi_calibrate(transport, exchange, &net->model, err);
