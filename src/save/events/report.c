@@ -2,7 +2,7 @@
 /* The output of `trireme inspect`: lines of text, or one JSON object. Names that come from files
  * are made printable before they reach the terminal.
  *
- * Each value is reported twice: trmi_report_line writes the line, and does nothing for JSON; the
+ * Each value is reported twice: trmi_inspect_line writes the line, and does nothing for JSON; the
  * other functions append to the JSON object, and do nothing for lines. So a description needs no
  * branches. */
 #include "save/inspect/inspect.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 
 /* Contract in inspect.h. Longer lines are cut off. */
-void trmi_report_line(trmi_inspect_report *report, const char *format, ...) {
+void trmi_inspect_line(trmi_inspect_report *report, const char *format, ...) {
     if (report->json) {
         return;
     }
@@ -31,36 +31,36 @@ void trmi_report_line(trmi_inspect_report *report, const char *format, ...) {
     report->sink(report->context, line);
 }
 
-void trmi_report_begin(trmi_inspect_report *report, const char *kind) {
+void trmi_inspect_begin(trmi_inspect_report *report, const char *kind) {
     if (report->json) {
         trmi_text_printf(&report->text, "{\"kind\":\"%s\",\"path\":", kind);
         trmi_text_json_string(&report->text, report->probe->path);
     }
 }
 
-void trmi_report_key(trmi_inspect_report *report, const char *key) {
+void trmi_inspect_key(trmi_inspect_report *report, const char *key) {
     if (report->json) {
         trmi_text_printf(&report->text, ",\"%s\":", key);
     }
 }
 
-void trmi_report_integer(trmi_inspect_report *report, const char *key, int64_t value) {
-    trmi_report_key(report, key);
+void trmi_inspect_integer(trmi_inspect_report *report, const char *key, int64_t value) {
+    trmi_inspect_key(report, key);
     if (report->json) {
         trmi_text_printf(&report->text, "%" PRId64, value);
     }
 }
 
-void trmi_report_string(trmi_inspect_report *report, const char *key, const char *value) {
-    trmi_report_key(report, key);
+void trmi_inspect_string(trmi_inspect_report *report, const char *key, const char *value) {
+    trmi_inspect_key(report, key);
     if (report->json) {
         trmi_text_json_string(&report->text, value);
     }
 }
 
 /* Contract in inspect.h. `format` must not insert texts from files; those go through
- * trmi_report_string, which escapes them. */
-void trmi_report_raw(trmi_inspect_report *report, const char *format, ...) {
+ * trmi_inspect_string, which escapes them. */
+void trmi_inspect_raw(trmi_inspect_report *report, const char *format, ...) {
     if (!report->json) {
         return;
     }
@@ -74,14 +74,14 @@ void trmi_report_raw(trmi_inspect_report *report, const char *format, ...) {
 
 /* Contract in inspect.h. The report ends in the same way after an error, so that JSON stays one
  * whole object. */
-trm_status trmi_report_end(trmi_inspect_report *report, trm_status status, trm_error *err) {
-    trmi_report_key(report, "valid");
-    trmi_report_raw(report, "%s", status == TRM_OK ? "true" : "false");
+trm_status trmi_inspect_end(trmi_inspect_report *report, trm_status status, trm_error *err) {
+    trmi_inspect_key(report, "valid");
+    trmi_inspect_raw(report, "%s", status == TRM_OK ? "true" : "false");
     /* The error is a part of the object, so that a program finds everything in one place. */
     if (status != TRM_OK && err != NULL) {
-        trmi_report_string(report, "error", err->message);
+        trmi_inspect_string(report, "error", err->message);
     }
-    trmi_report_raw(report, "}");
+    trmi_inspect_raw(report, "}");
     /* Pass on the object. */
     if (report->json && !report->text.failed) {
         report->sink(report->context, report->text.data);

@@ -30,9 +30,9 @@ static void put_tensor(trmi_inspect_report *report, bool first, const char *name
     trmi_text shape = {0};
     trmi_put_dims(&shape, dims, rank);
     const char *shape_text = shape.failed ? "[?]" : shape.data;
-    trmi_report_line(report, "  %-6s %-20s %12" PRId64 "  %s", dtype, shape_text, bytes, name);
+    trmi_inspect_line(report, "  %-6s %-20s %12" PRId64 "  %s", dtype, shape_text, bytes, name);
     if (report->json) {
-        trmi_report_raw(report, "%s{\"name\":", first ? "" : ",");
+        trmi_inspect_raw(report, "%s{\"name\":", first ? "" : ",");
         trmi_text_json_string(&report->text, name);
         trmi_text_printf(&report->text,
                          ",\"dtype\":\"%s\",\"shape\":%s,\"offset\":%" PRId64 ",\"bytes\":%" PRId64
@@ -62,42 +62,42 @@ static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_li
     trm_safetensors *file = NULL;
     trm_status status =
         trmi_safetensors_parse(probe->data, (size_t)probe->bytes, probe->path, &file, err);
-    trmi_report_begin(&report, "safetensors");
+    trmi_inspect_begin(&report, "safetensors");
     if (status != TRM_OK) {
-        return trmi_report_end(&report, status, err);
+        return trmi_inspect_end(&report, status, err);
     }
     /* Report the number of tensors and bytes, then metadata, then the tensors. */
     int64_t count = trm_safetensors_count(file), data_bytes = 0;
     for (int64_t i = 0; i < count; i++) {
         data_bytes += trm_safetensors_at(file, i)->bytes;
     }
-    trmi_report_line(&report, "safetensors: %" PRId64 " tensors, %" PRId64 " bytes of data", count,
-                     data_bytes);
-    trmi_report_integer(&report, "tensor_count", count);
-    trmi_report_integer(&report, "data_bytes", data_bytes);
-    trmi_report_key(&report, "metadata");
-    trmi_report_raw(&report, "{");
+    trmi_inspect_line(&report, "safetensors: %" PRId64 " tensors, %" PRId64 " bytes of data", count,
+                      data_bytes);
+    trmi_inspect_integer(&report, "tensor_count", count);
+    trmi_inspect_integer(&report, "data_bytes", data_bytes);
+    trmi_inspect_key(&report, "metadata");
+    trmi_inspect_raw(&report, "{");
     for (int64_t i = 0; i < trm_safetensors_metadata_count(file); i++) {
         trm_text_pair pair = trm_safetensors_metadata_at(file, i);
-        trmi_report_line(&report, "  %s = %s", pair.key, pair.value);
-        trmi_report_raw(&report, "%s", i > 0 ? "," : "");
+        trmi_inspect_line(&report, "  %s = %s", pair.key, pair.value);
+        trmi_inspect_raw(&report, "%s", i > 0 ? "," : "");
         if (json) {
             trmi_text_json_string(&report.text, pair.key);
-            trmi_report_raw(&report, ":");
+            trmi_inspect_raw(&report, ":");
             trmi_text_json_string(&report.text, pair.value);
         }
     }
-    trmi_report_raw(&report, "}");
+    trmi_inspect_raw(&report, "}");
     /* Print one line for each tensor. */
-    trmi_report_key(&report, "tensors");
-    trmi_report_raw(&report, "[");
+    trmi_inspect_key(&report, "tensors");
+    trmi_inspect_raw(&report, "[");
     for (int64_t i = 0; i < count; i++) {
         const trm_safetensors_entry *e = trm_safetensors_at(file, i);
         put_tensor(&report, i == 0, e->name, e->dtype, e->dims, e->rank, e->offset, e->bytes);
     }
-    trmi_report_raw(&report, "]");
+    trmi_inspect_raw(&report, "]");
     trm_safetensors_close(file);
-    return trmi_report_end(&report, TRM_OK, err);
+    return trmi_inspect_end(&report, TRM_OK, err);
 }
 
 /* ---- NumPy ----------------------------------------------------------------------------- */
@@ -119,22 +119,22 @@ static trm_status describe_arrays(const char *kind, const trm_probe *probe, bool
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
     trm_npz *file = NULL;
     trm_status status = trmi_npz_parse(probe->data, (size_t)probe->bytes, probe->path, &file, err);
-    trmi_report_begin(&report, kind);
+    trmi_inspect_begin(&report, kind);
     if (status != TRM_OK) {
-        return trmi_report_end(&report, status, err);
+        return trmi_inspect_end(&report, status, err);
     }
-    trmi_report_line(&report, "%s: %" PRId64 " array%s", kind, trm_npz_count(file),
-                     trm_npz_count(file) == 1 ? "" : "s");
-    trmi_report_integer(&report, "array_count", trm_npz_count(file));
-    trmi_report_key(&report, "arrays");
-    trmi_report_raw(&report, "[");
+    trmi_inspect_line(&report, "%s: %" PRId64 " array%s", kind, trm_npz_count(file),
+                      trm_npz_count(file) == 1 ? "" : "s");
+    trmi_inspect_integer(&report, "array_count", trm_npz_count(file));
+    trmi_inspect_key(&report, "arrays");
+    trmi_inspect_raw(&report, "[");
     for (int64_t i = 0; i < trm_npz_count(file); i++) {
         const trm_npz_entry *e = trm_npz_at(file, i);
         put_tensor(&report, i == 0, e->name, e->descr, e->dims, e->rank, e->offset, e->bytes);
     }
-    trmi_report_raw(&report, "]");
+    trmi_inspect_raw(&report, "]");
     trm_npz_close(file);
-    return trmi_report_end(&report, TRM_OK, err);
+    return trmi_inspect_end(&report, TRM_OK, err);
 }
 
 /* One row for each kind, so that the report names the right one. */
@@ -175,7 +175,7 @@ static trm_status describe_cifar(const trm_probe *probe, bool json, trm_line_sin
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
     int64_t records = probe->bytes / CIFAR_RECORD, labels[10] = {0};
     trm_status status = TRM_OK;
-    trmi_report_begin(&report, "cifar10");
+    trmi_inspect_begin(&report, "cifar10");
     /* Recognised by its name, the file may have another length. */
     if (probe->bytes == 0 || probe->bytes % CIFAR_RECORD != 0) {
         status = TRMI_FAIL(err, TRM_CORRUPT,
@@ -195,16 +195,16 @@ static trm_status describe_cifar(const trm_probe *probe, bool json, trm_line_sin
         }
     }
     /* The report is complete up to the damage. */
-    trmi_report_line(&report, "CIFAR-10 batch: %" PRId64 " images of 3x32x32%s", records,
-                     records == CIFAR_FULL ? "" : " (the original files have 10000)");
-    trmi_report_integer(&report, "records", records);
-    trmi_report_key(&report, "labels");
+    trmi_inspect_line(&report, "CIFAR-10 batch: %" PRId64 " images of 3x32x32%s", records,
+                      records == CIFAR_FULL ? "" : " (the original files have 10000)");
+    trmi_inspect_integer(&report, "records", records);
+    trmi_inspect_key(&report, "labels");
     for (int i = 0; i < 10; i++) {
-        trmi_report_line(&report, "  label %d: %" PRId64, i, labels[i]);
-        trmi_report_raw(&report, "%s%" PRId64 "%s", i == 0 ? "[" : ",", labels[i],
-                        i == 9 ? "]" : "");
+        trmi_inspect_line(&report, "  label %d: %" PRId64, i, labels[i]);
+        trmi_inspect_raw(&report, "%s%" PRId64 "%s", i == 0 ? "[" : ",", labels[i],
+                         i == 9 ? "]" : "");
     }
-    return trmi_report_end(&report, status, err);
+    return trmi_inspect_end(&report, status, err);
 }
 
 /* ---- the table ------------------------------------------------------------------------- */

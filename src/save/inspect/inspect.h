@@ -18,17 +18,17 @@ typedef struct trmi_inspect_report {
 } trmi_inspect_report;
 
 /* Passes a line on (does nothing for JSON). */
-void trmi_report_line(trmi_inspect_report *report, const char *format, ...) TRM_PRINTF(2, 3);
-/* Build the JSON object (do nothing for text). trmi_report_begin starts it with kind and path; the
+void trmi_inspect_line(trmi_inspect_report *report, const char *format, ...) TRM_PRINTF(2, 3);
+/* Build the JSON object (do nothing for text). trmi_inspect_begin starts it with kind and path; the
  * others append ,"key": and a value. */
-void trmi_report_begin(trmi_inspect_report *report, const char *kind);
-void trmi_report_key(trmi_inspect_report *report, const char *key);
-void trmi_report_integer(trmi_inspect_report *report, const char *key, int64_t value);
-void trmi_report_string(trmi_inspect_report *report, const char *key, const char *value);
-void trmi_report_raw(trmi_inspect_report *report, const char *format, ...) TRM_PRINTF(2, 3);
+void trmi_inspect_begin(trmi_inspect_report *report, const char *kind);
+void trmi_inspect_key(trmi_inspect_report *report, const char *key);
+void trmi_inspect_integer(trmi_inspect_report *report, const char *key, int64_t value);
+void trmi_inspect_string(trmi_inspect_report *report, const char *key, const char *value);
+void trmi_inspect_raw(trmi_inspect_report *report, const char *format, ...) TRM_PRINTF(2, 3);
 /* Completes the object with "valid" and, after a failure, "error"; passes it on and frees it.
  * Returns `status`, or NOMEM. */
-trm_status trmi_report_end(trmi_inspect_report *report, trm_status status, trm_error *err);
+trm_status trmi_inspect_end(trmi_inspect_report *report, trm_status status, trm_error *err);
 
 /* Appends "[64, 3, 7, 7]", for any rank. */
 void trmi_put_dims(trmi_text *out, const int64_t *dims, int32_t rank);

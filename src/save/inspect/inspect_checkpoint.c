@@ -41,26 +41,26 @@ static void put_info(trmi_inspect_report *report, const trm_checkpoint_info *inf
     if (gmtime_r(&seconds, &utc) != NULL) {
         strftime(when, sizeof when, "%Y-%m-%d %H:%M:%SZ", &utc);
     }
-    trmi_report_line(report,
-                     "checkpoint: step %" PRId64 ", epoch %" PRId64 ", %" PRId64
-                     " samples into it, seed %" PRIu64 ", world size %" PRId32 ", saved %s",
-                     info->global_step, info->epoch, info->data_position, info->seed,
-                     info->world_size, when);
-    trmi_report_line(report, "  config %s", info->config_json);
-    trmi_report_line(report, "  state  %s", info->state_json);
+    trmi_inspect_line(report,
+                      "checkpoint: step %" PRId64 ", epoch %" PRId64 ", %" PRId64
+                      " samples into it, seed %" PRIu64 ", world size %" PRId32 ", saved %s",
+                      info->global_step, info->epoch, info->data_position, info->seed,
+                      info->world_size, when);
+    trmi_inspect_line(report, "  config %s", info->config_json);
+    trmi_inspect_line(report, "  state  %s", info->state_json);
     /* The same as members of the JSON object. The seed is a string, because it may exceed 2^53. */
-    trmi_report_integer(report, "global_step", info->global_step);
-    trmi_report_integer(report, "epoch", info->epoch);
-    trmi_report_integer(report, "data_position", info->data_position);
-    trmi_report_key(report, "seed");
-    trmi_report_raw(report, "\"0x%016" PRIx64 "\"", info->seed);
-    trmi_report_integer(report, "world_size", info->world_size);
-    trmi_report_string(report, "saved", when);
-    trmi_report_key(report, "config");
+    trmi_inspect_integer(report, "global_step", info->global_step);
+    trmi_inspect_integer(report, "epoch", info->epoch);
+    trmi_inspect_integer(report, "data_position", info->data_position);
+    trmi_inspect_key(report, "seed");
+    trmi_inspect_raw(report, "\"0x%016" PRIx64 "\"", info->seed);
+    trmi_inspect_integer(report, "world_size", info->world_size);
+    trmi_inspect_string(report, "saved", when);
+    trmi_inspect_key(report, "config");
     if (report->json) { /* they are JSON objects, on one line each */
         trmi_text_append(&report->text, info->config_json, strlen(info->config_json));
     }
-    trmi_report_key(report, "state");
+    trmi_inspect_key(report, "state");
     if (report->json) {
         trmi_text_append(&report->text, info->state_json, strlen(info->state_json));
     }
@@ -68,8 +68,8 @@ static void put_info(trmi_inspect_report *report, const trm_checkpoint_info *inf
 
 /* Reports the parts with the number of their tensors. */
 static void put_parts(trmi_inspect_report *report, const trm_checkpoint *checkpoint) {
-    trmi_report_key(report, "parts");
-    trmi_report_raw(report, "[");
+    trmi_inspect_key(report, "parts");
+    trmi_inspect_raw(report, "[");
     for (int64_t i = 0; i < trmi_checkpoint_part_count(checkpoint); i++) {
         const char *name = trmi_checkpoint_part_name(checkpoint, i);
         const trm_safetensors *part = trm_checkpoint_part_of(checkpoint, name);
@@ -78,14 +78,14 @@ static void put_parts(trmi_inspect_report *report, const trm_checkpoint *checkpo
         for (int64_t t = 0; t < trm_safetensors_count(part); t++) {
             bytes += trm_safetensors_at(part, t)->bytes;
         }
-        trmi_report_line(report,
-                         "  %s.safetensors: %" PRId64 " tensors, %" PRId64 " bytes, verified", name,
-                         trm_safetensors_count(part), bytes);
-        trmi_report_raw(
+        trmi_inspect_line(report,
+                          "  %s.safetensors: %" PRId64 " tensors, %" PRId64 " bytes, verified",
+                          name, trm_safetensors_count(part), bytes);
+        trmi_inspect_raw(
             report, "%s{\"name\":\"%s\",\"tensor_count\":%" PRId64 ",\"data_bytes\":%" PRId64 "}",
             i > 0 ? "," : "", name, trm_safetensors_count(part), bytes);
     }
-    trmi_report_raw(report, "]");
+    trmi_inspect_raw(report, "]");
 }
 
 /* Describes one checkpoint: its manifest, then its parts after all files were verified. */
@@ -96,7 +96,7 @@ static trm_status describe_checkpoint(const trm_probe *probe, bool json, trm_lin
     trmi_checkpoint_manifest manifest;
     trm_error local;
     trm_status status = trmi_checkpoint_read_manifest(probe->path, &manifest, err);
-    trmi_report_begin(&report, "checkpoint");
+    trmi_inspect_begin(&report, "checkpoint");
     if (status == TRM_OK) { /* reported even if the files turn out to be damaged */
         put_info(&report, &manifest.info);
         trmi_manifest_free(&manifest);
@@ -106,7 +106,7 @@ static trm_status describe_checkpoint(const trm_probe *probe, bool json, trm_lin
         put_parts(&report, checkpoint);
         trm_checkpoint_close(checkpoint);
     }
-    return trmi_report_end(&report, status, err);
+    return trmi_inspect_end(&report, status, err);
 }
 
 /* ---- a directory of them --------------------------------------------------------------- */
@@ -142,23 +142,23 @@ static trm_status describe_checkpoint_dir(const trm_probe *probe, bool json, trm
     trmi_checkpoint_list list;
     TRMI_TRY(trmi_checkpoint_list_dir(probe->path, &list, err));
     trm_status status = TRM_OK;
-    trmi_report_begin(&report, "checkpoints");
-    trmi_report_line(&report, "directory of %" PRId64 " checkpoint%s, newest first", list.count,
-                     list.count == 1 ? "" : "s");
-    trmi_report_key(&report, "checkpoints");
-    trmi_report_raw(&report, "[");
+    trmi_inspect_begin(&report, "checkpoints");
+    trmi_inspect_line(&report, "directory of %" PRId64 " checkpoint%s, newest first", list.count,
+                      list.count == 1 ? "" : "s");
+    trmi_inspect_key(&report, "checkpoints");
+    trmi_inspect_raw(&report, "[");
     for (int64_t i = 0; i < list.count; i++) {
         trm_error problem = {0};
         trm_status found = verify_slot(probe, &list.slots[i], &problem);
         if (found == TRM_OK) {
-            trmi_report_line(&report, "  %s: verified", list.slots[i].name);
+            trmi_inspect_line(&report, "  %s: verified", list.slots[i].name);
         } else {
-            trmi_report_line(&report, "  %s: DAMAGED: %s", list.slots[i].name, problem.message);
+            trmi_inspect_line(&report, "  %s: DAMAGED: %s", list.slots[i].name, problem.message);
         }
         /* The names of checkpoints need no escapes in JSON. */
-        trmi_report_raw(&report, "%s{\"name\":\"%s\",\"global_step\":%" PRId64 ",\"valid\":%s}",
-                        i > 0 ? "," : "", list.slots[i].name, list.slots[i].step,
-                        found == TRM_OK ? "true" : "false");
+        trmi_inspect_raw(&report, "%s{\"name\":\"%s\",\"global_step\":%" PRId64 ",\"valid\":%s}",
+                         i > 0 ? "," : "", list.slots[i].name, list.slots[i].step,
+                         found == TRM_OK ? "true" : "false");
         if (found != TRM_OK && status == TRM_OK) {
             status = found;
             if (err != NULL) {
@@ -166,9 +166,9 @@ static trm_status describe_checkpoint_dir(const trm_probe *probe, bool json, trm
             }
         }
     }
-    trmi_report_raw(&report, "]");
+    trmi_inspect_raw(&report, "]");
     trmi_checkpoint_list_free(&list);
-    return trmi_report_end(&report, status, err);
+    return trmi_inspect_end(&report, status, err);
 }
 
 const trm_recogniser trmi_inspect_checkpoint = {"checkpoint", NULL, is_checkpoint,

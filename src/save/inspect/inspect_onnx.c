@@ -37,32 +37,32 @@ static void put_value(trmi_inspect_report *report, const char *what, const trmi_
     }
     /* A scalar has no dimensions and thus no text. */
     const char *text = shape.length > 0 && !shape.failed ? shape.data : "";
-    trmi_report_line(report, "  %s %s: %s [%s]", what, value->name, trm_dtype_name(value->dtype),
-                     text);
+    trmi_inspect_line(report, "  %s %s: %s [%s]", what, value->name, trm_dtype_name(value->dtype),
+                      text);
     if (report->json) {
-        trmi_report_raw(report, "%s{\"name\":", first ? "" : ",");
+        trmi_inspect_raw(report, "%s{\"name\":", first ? "" : ",");
         trmi_text_json_string(&report->text, value->name);
-        trmi_report_raw(report, ",\"dtype\":\"%s\",\"shape\":", trm_dtype_name(value->dtype));
+        trmi_inspect_raw(report, ",\"dtype\":\"%s\",\"shape\":", trm_dtype_name(value->dtype));
         trmi_text_json_string(&report->text, text);
-        trmi_report_raw(report, "}");
+        trmi_inspect_raw(report, "}");
     }
     trmi_text_free(&shape);
 }
 
 /* Reports all inputs and outputs. */
 static void put_values(trmi_inspect_report *report, const trmi_onnx_model *model) {
-    trmi_report_key(report, "inputs");
-    trmi_report_raw(report, "[");
+    trmi_inspect_key(report, "inputs");
+    trmi_inspect_raw(report, "[");
     for (int64_t i = 0; i < model->input_count; i++) {
         put_value(report, "input", &model->inputs[i], i == 0);
     }
-    trmi_report_raw(report, "]");
-    trmi_report_key(report, "outputs");
-    trmi_report_raw(report, "[");
+    trmi_inspect_raw(report, "]");
+    trmi_inspect_key(report, "outputs");
+    trmi_inspect_raw(report, "[");
     for (int64_t i = 0; i < model->output_count; i++) {
         put_value(report, "output", &model->outputs[i], i == 0);
     }
-    trmi_report_raw(report, "]");
+    trmi_inspect_raw(report, "]");
 }
 
 /* Counts the nodes of each operator and reports the counts. */
@@ -85,17 +85,17 @@ static void put_operators(trmi_inspect_report *report, const trmi_onnx_model *mo
         }
     }
     /* Report, in the order of first use. */
-    trmi_report_key(report, "operators");
-    trmi_report_raw(report, "{");
+    trmi_inspect_key(report, "operators");
+    trmi_inspect_raw(report, "{");
     for (int64_t i = 0; i < count; i++) {
-        trmi_report_line(report, "  %6" PRId64 " %s", counts[i], ops[i]);
+        trmi_inspect_line(report, "  %6" PRId64 " %s", counts[i], ops[i]);
         if (report->json) {
-            trmi_report_raw(report, "%s", i > 0 ? "," : "");
+            trmi_inspect_raw(report, "%s", i > 0 ? "," : "");
             trmi_text_json_string(&report->text, ops[i]);
-            trmi_report_raw(report, ":%" PRId64, counts[i]);
+            trmi_inspect_raw(report, ":%" PRId64, counts[i]);
         }
     }
-    trmi_report_raw(report, "}");
+    trmi_inspect_raw(report, "}");
 }
 
 /* Describes the model: versions, number of nodes and weights, inputs, outputs, operators. */
@@ -105,9 +105,9 @@ static trm_status describe_onnx(const trm_probe *probe, bool json, trm_line_sink
     trmi_onnx_model *model = NULL;
     trm_status status =
         trmi_onnx_parse(probe->data, (size_t)probe->bytes, probe->path, &model, err);
-    trmi_report_begin(&report, "onnx");
+    trmi_inspect_begin(&report, "onnx");
     if (status != TRM_OK) {
-        return trmi_report_end(&report, status, err);
+        return trmi_inspect_end(&report, status, err);
     }
     /* Count the elements of all weights; a shape that is unknown counts as none. */
     int64_t elements = 0;
@@ -115,22 +115,22 @@ static trm_status describe_onnx(const trm_probe *probe, bool json, trm_line_sink
         int64_t count = trm_shape_count(&model->initializers[i].tensor.shape);
         elements += count > 0 ? count : 0;
     }
-    trmi_report_line(&report,
-                     "ONNX model %s: IR version %" PRId64 ", opset %" PRId64 ", by %s; %" PRId64
-                     " nodes, %" PRId64 " initialisers of %" PRId64 " elements",
-                     model->graph_name, model->ir_version, model->opset, model->producer,
-                     model->node_count, model->initializer_count, elements);
-    trmi_report_string(&report, "graph", model->graph_name);
-    trmi_report_string(&report, "producer", model->producer);
-    trmi_report_integer(&report, "ir_version", model->ir_version);
-    trmi_report_integer(&report, "opset", model->opset);
-    trmi_report_integer(&report, "node_count", model->node_count);
-    trmi_report_integer(&report, "initializer_count", model->initializer_count);
-    trmi_report_integer(&report, "elements", elements);
+    trmi_inspect_line(&report,
+                      "ONNX model %s: IR version %" PRId64 ", opset %" PRId64 ", by %s; %" PRId64
+                      " nodes, %" PRId64 " initialisers of %" PRId64 " elements",
+                      model->graph_name, model->ir_version, model->opset, model->producer,
+                      model->node_count, model->initializer_count, elements);
+    trmi_inspect_string(&report, "graph", model->graph_name);
+    trmi_inspect_string(&report, "producer", model->producer);
+    trmi_inspect_integer(&report, "ir_version", model->ir_version);
+    trmi_inspect_integer(&report, "opset", model->opset);
+    trmi_inspect_integer(&report, "node_count", model->node_count);
+    trmi_inspect_integer(&report, "initializer_count", model->initializer_count);
+    trmi_inspect_integer(&report, "elements", elements);
     put_values(&report, model);
     put_operators(&report, model);
     trmi_onnx_destroy(model);
-    return trmi_report_end(&report, TRM_OK, err);
+    return trmi_inspect_end(&report, TRM_OK, err);
 }
 
 const trm_recogniser trmi_inspect_onnx = {"onnx", ".onnx", is_onnx, describe_onnx};

@@ -119,21 +119,21 @@ static bool is_events(const trm_probe *probe) {
 /* Reports the curves in the order of their first values: name, number of points, steps, last
  * value. */
 static void put_tags(trmi_inspect_report *report, const event_summary *s) {
-    trmi_report_key(report, "tags");
-    trmi_report_raw(report, "[");
+    trmi_inspect_key(report, "tags");
+    trmi_inspect_raw(report, "[");
     for (int64_t i = 0; i < s->tag_count; i++) {
         const tag_summary *tag = &s->tags[i];
         if (tag->histogram) {
-            trmi_report_line(report, "  %s: %" PRId64 " histograms, steps %" PRId64 " to %" PRId64,
-                             tag->name, tag->points, tag->first_step, tag->last_step);
+            trmi_inspect_line(report, "  %s: %" PRId64 " histograms, steps %" PRId64 " to %" PRId64,
+                              tag->name, tag->points, tag->first_step, tag->last_step);
         } else {
-            trmi_report_line(
+            trmi_inspect_line(
                 report,
                 "  %s: %" PRId64 " points, steps %" PRId64 " to %" PRId64 ", last value %.9g",
                 tag->name, tag->points, tag->first_step, tag->last_step, tag->last_value);
         }
         if (report->json) {
-            trmi_report_raw(report, "%s{\"tag\":", i > 0 ? "," : "");
+            trmi_inspect_raw(report, "%s{\"tag\":", i > 0 ? "," : "");
             trmi_text_json_string(&report->text, tag->name);
             trmi_text_printf(&report->text,
                              ",\"type\":\"%s\",\"points\":%" PRId64 ",\"first_step\":%" PRId64
@@ -144,7 +144,7 @@ static void put_tags(trmi_inspect_report *report, const event_summary *s) {
             trmi_text_append(&report->text, "}", 1);
         }
     }
-    trmi_report_raw(report, "]");
+    trmi_inspect_raw(report, "]");
 }
 
 /* Describes an event file: number of records, curves, and graph. */
@@ -156,7 +156,7 @@ static trm_status describe_events(const trm_probe *probe, bool json, trm_line_si
     size_t bytes;
     trmi_tfrecord_reader reader = reader_of(probe);
     trm_status status;
-    trmi_report_begin(&report, "events");
+    trmi_inspect_begin(&report, "events");
     /* Read all records. */
     while ((status = trmi_tfrecord_next(&reader, &data, &bytes, err)) == TRM_OK) {
         status = trmi_event_decode(data, bytes, probe->path, s.events, count_event, &s, err);
@@ -167,20 +167,20 @@ static trm_status describe_events(const trm_probe *probe, bool json, trm_line_si
     }
     status = status == TRM_END ? TRM_OK : status;
     /* Report what was found, also before a damaged record. */
-    trmi_report_line(&report,
-                     "event file: %" PRId64 " records over %.0f s, %" PRId64 " curves%s, %" PRId64
-                     " session starts",
-                     s.events, s.last_time - s.first_time, s.tag_count,
-                     s.tags_left_out > 0 ? " shown, and more" : "", s.starts);
+    trmi_inspect_line(&report,
+                      "event file: %" PRId64 " records over %.0f s, %" PRId64 " curves%s, %" PRId64
+                      " session starts",
+                      s.events, s.last_time - s.first_time, s.tag_count,
+                      s.tags_left_out > 0 ? " shown, and more" : "", s.starts);
     if (s.graphs > 0) {
-        trmi_report_line(&report, "  graph of %" PRId64 " nodes", s.graph_nodes);
+        trmi_inspect_line(&report, "  graph of %" PRId64 " nodes", s.graph_nodes);
     }
-    trmi_report_integer(&report, "records", s.events);
-    trmi_report_integer(&report, "session_starts", s.starts);
-    trmi_report_integer(&report, "graph_nodes", s.graph_nodes);
+    trmi_inspect_integer(&report, "records", s.events);
+    trmi_inspect_integer(&report, "session_starts", s.starts);
+    trmi_inspect_integer(&report, "graph_nodes", s.graph_nodes);
     put_tags(&report, &s);
     trmi_free(s.tags);
-    return trmi_report_end(&report, status, err);
+    return trmi_inspect_end(&report, status, err);
 }
 
 /* ---- TFRecord -------------------------------------------------------------------------- */
@@ -199,8 +199,8 @@ static void put_features(trmi_inspect_report *report, const uint8_t *data, size_
     trmi_proto example = {.data = data, .bytes = bytes};
     trmi_proto_field features, entry, field;
     bool first = true;
-    trmi_report_key(report, "features");
-    trmi_report_raw(report, "[");
+    trmi_inspect_key(report, "features");
+    trmi_inspect_raw(report, "[");
     /* Field 1 of an Example is the map of features; each entry has a key (1) and a value (2). */
     if (trmi_proto_next(&example, &features) && features.number == 1 && features.data != NULL) {
         trmi_proto map = trmi_proto_inside(&features);
@@ -217,16 +217,16 @@ static void put_features(trmi_inspect_report *report, const uint8_t *data, size_
                     kind = feature_kind(&field);
                 }
             }
-            trmi_report_line(report, "  %s: %s", key, kind);
+            trmi_inspect_line(report, "  %s: %s", key, kind);
             if (report->json) {
-                trmi_report_raw(report, "%s{\"name\":", first ? "" : ",");
+                trmi_inspect_raw(report, "%s{\"name\":", first ? "" : ",");
                 trmi_text_json_string(&report->text, key);
-                trmi_report_raw(report, ",\"type\":\"%s\"}", kind);
+                trmi_inspect_raw(report, ",\"type\":\"%s\"}", kind);
             }
             first = false;
         }
     }
-    trmi_report_raw(report, "]");
+    trmi_inspect_raw(report, "]");
 }
 
 /* Reports number and sizes of the records, and the features of the first one. */
@@ -238,7 +238,7 @@ static trm_status describe_tfrecord(const trm_probe *probe, bool json, trm_line_
     trmi_tfrecord_reader reader = reader_of(probe);
     int64_t records = 0, smallest = INT64_MAX, largest = 0;
     trm_status status;
-    trmi_report_begin(&report, "tfrecord");
+    trmi_inspect_begin(&report, "tfrecord");
     /* Read all records, and keep the first. */
     while ((status = trmi_tfrecord_next(&reader, &data, &bytes, err)) == TRM_OK) {
         if (records++ == 0) {
@@ -250,16 +250,16 @@ static trm_status describe_tfrecord(const trm_probe *probe, bool json, trm_line_
     }
     status = status == TRM_END ? TRM_OK : status;
     smallest = records == 0 ? 0 : smallest;
-    trmi_report_line(&report,
-                     "TFRecord file: %" PRId64 " good records of %" PRId64 " to %" PRId64 " bytes",
-                     records, smallest, largest);
-    trmi_report_integer(&report, "records", records);
-    trmi_report_integer(&report, "smallest_bytes", smallest);
-    trmi_report_integer(&report, "largest_bytes", largest);
+    trmi_inspect_line(&report,
+                      "TFRecord file: %" PRId64 " good records of %" PRId64 " to %" PRId64 " bytes",
+                      records, smallest, largest);
+    trmi_inspect_integer(&report, "records", records);
+    trmi_inspect_integer(&report, "smallest_bytes", smallest);
+    trmi_inspect_integer(&report, "largest_bytes", largest);
     if (first != NULL) {
         put_features(&report, first, first_bytes);
     }
-    return trmi_report_end(&report, status, err);
+    return trmi_inspect_end(&report, status, err);
 }
 
 const trm_recogniser trmi_inspect_events = {"events", "tfevents", is_events, describe_events};

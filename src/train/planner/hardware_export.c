@@ -330,8 +330,13 @@ trm_status trm_hardware_plan_export(const trm_hardware_plan *plan, const char *e
     TRMI_TRY(torch ? check_torch(plan, &chosen->plan, err) : TRM_OK);
     TRMI_TRY(megatron ? check_megatron(plan, &chosen->plan, err) : TRM_OK);
     TRMI_TRY(trmi_os_make_dirs(NULL, directory, err));
-    trmi_hardware_json_plan(&text, plan, chosen);
-    trmi_text_append(&text, "\n", 1);
+    trmi_report report;
+    trmi_report_begin(&report, true);
+    trmi_hardware_put_plan(&report, plan, chosen);
+    char *json = trmi_report_end(&report);
+    trmi_text_printf(&text, "%s\n", json != NULL ? json : "");
+    text.failed = text.failed || json == NULL;
+    trm_free(json);
     TRMI_TRY(write_text(directory, "plan.json", &text, err));
     return write_engine(plan, &chosen->plan, engine, directory, err);
 }

@@ -150,20 +150,3 @@ void trm_hardware_plan_get_info(const trm_hardware_plan *p, trm_hardware_plan_in
                                     .search_seconds = p->found.seconds,
                                     .given_seconds = p->has_given ? p->given.cost.seconds : 0};
 }
-
-/* Contract in trireme/plan.h. A text that ran out of memory is dropped: half a report would
- * mislead. */
-char *trm_hardware_plan_report(const trm_hardware_plan *plan, bool json) {
-    TRMI_NEED_OR(NULL, NULL, plan);
-    trmi_text text = {0};
-    if (json) {
-        trmi_hardware_report_print_json(&text, plan);
-    } else {
-        trmi_hardware_report_print(&text, plan);
-    }
-    if (text.failed) {
-        trmi_text_free(&text);
-        return NULL;
-    }
-    return text.data;
-}

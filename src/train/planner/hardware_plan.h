@@ -6,7 +6,7 @@
 
 #include "trireme/plan.h"
 
-#include "base/memory.h"
+#include "base/format/report.h"
 #include "plan/hardware/parallelism.h"
 
 #include <math.h>
@@ -32,16 +32,9 @@ static inline double trmi_hardware_plan_rate(const trm_hardware_plan *plan, doub
 static inline double trmi_hardware_plan_gap(const trm_hardware_plan *plan) {
     return !plan->found.fits ? NAN : 1 - plan->found.lower_bound / plan->found.best.cost.seconds;
 }
-/* Returns why there is a gap; "": there is none. */
-const char *trmi_hardware_gap_reason(const trm_hardware_plan *plan);
-/* Appends the report for people, and as JSON (hardware_report.c, hardware_json.c). */
-void trmi_hardware_report_print(trmi_text *text, const trm_hardware_plan *plan);
-void trmi_hardware_report_print_json(trmi_text *text, const trm_hardware_plan *plan);
-/* Returns the i-th assumption of the bound; NULL: there are no more. */
-const char *trmi_hardware_assumption(int index);
-/* Appends a plan with its price as a JSON object. */
-void trmi_hardware_json_plan(trmi_text *text, const trm_hardware_plan *plan,
-                             const trmi_priced_plan *priced);
+/* Puts a plan in numbers and in words, and its price (hardware_report.c). */
+void trmi_hardware_put_plan(trmi_report *report, const trm_hardware_plan *plan,
+                            const trmi_priced_plan *priced);
 /* Points of the curve of memory against time, at most. */
 enum { TRMI_CURVE_POINTS = 6 };
 /* Finds the fastest plans within falling limits of memory, the chosen plan first; returns their

@@ -35,7 +35,7 @@ enum { STAGED = sizeof staged / sizeof *staged };
 static const char bounded[] = "of four axes: plans that cut columns of images, or samples by an "
                               "axis inside of one that cuts anything else, were not looked at";
 
-const char *trmi_report_assumption(const trmi_report *r, int32_t i) {
+const char *trmi_figures_assumption(const trmi_figures *r, int32_t i) {
     int32_t more = r->p->pipe.searched ? STAGED : 0;
     return i < ASSUMPTIONS                                   ? assumptions[i]
            : i < ASSUMPTIONS + more                          ? staged[i - ASSUMPTIONS]
@@ -45,7 +45,7 @@ const char *trmi_report_assumption(const trmi_report *r, int32_t i) {
 
 /* Contract in planner_report.h. Without a reason that the search knows, the optimiser's curve is
  * above the line that the bound takes in its place. */
-const char *trmi_report_gap_reason(const trmi_report *r) {
+const char *trmi_figures_gap_reason(const trmi_figures *r) {
     const trm_planner *p = r->p;
     const trmi_found *found = &r->m->found;
     const trmi_near_ties *trial = &p->drive.trial;
@@ -85,7 +85,8 @@ const char *trmi_report_gap_reason(const trmi_report *r) {
 /* Returns by how many seconds a message lengthens the step. A message of an operator blocks; a
  * gradient bucket counts as far as it does not overlap with backward, and a gather that begins
  * ahead as far as the rank waits for it. */
-static double exposed_of(const trmi_report *r, const trmi_simulated_event *e, double backward_end) {
+static double exposed_of(const trmi_figures *r, const trmi_simulated_event *e,
+                         double backward_end) {
     double overlap = r->m->space->costs.overlap,
            behind = fmax(0, e->begin + e->seconds - fmax(e->begin, backward_end));
     return e->kind == TRMI_EVENT_BUCKET  ? overlap * behind + (1 - overlap) * e->seconds
@@ -94,7 +95,7 @@ static double exposed_of(const trmi_report *r, const trmi_simulated_event *e, do
 }
 
 /* Adds a message to the line of its kind, axes and purpose. */
-static void add_traffic(trmi_report *r, const trmi_simulated_event *e, double backward_end) {
+static void add_traffic(trmi_figures *r, const trmi_simulated_event *e, double backward_end) {
     bool gradient = e->kind == TRMI_EVENT_BUCKET, ahead = e->kind == TRMI_EVENT_AHEAD;
     int32_t i = 0;
     while (i < r->traffic_count &&
@@ -102,11 +103,11 @@ static void add_traffic(trmi_report *r, const trmi_simulated_event *e, double ba
             r->traffic[i].gradient != gradient || r->traffic[i].ahead != ahead)) {
         i++;
     }
-    if (i == TRMI_REPORT_TRAFFIC) {
+    if (i == TRMI_FIGURES_TRAFFIC) {
         return;
     }
     if (i == r->traffic_count) {
-        r->traffic[r->traffic_count++] = (trmi_report_traffic){
+        r->traffic[r->traffic_count++] = (trmi_figures_traffic){
             .move = e->move, .axes = e->axes, .gradient = gradient, .ahead = ahead};
     }
     r->traffic[i].count++;
@@ -117,7 +118,7 @@ static void add_traffic(trmi_report *r, const trmi_simulated_event *e, double ba
 
 /* Folds operators of the same group with the same cut into one row each, if their messages take
  * the same time within 2 %. */
-static void fold_rows(trmi_report *r) {
+static void fold_rows(trmi_figures *r) {
     const trmi_space *s = r->m->space;
     const trmi_choice *c = &r->m->found.best.choice;
     for (int32_t n = 0; n < s->nodes_count; n++) {
@@ -136,17 +137,17 @@ static void fold_rows(trmi_report *r) {
             const trmi_space_class *k = trmi_space_class_of(s, n);
             double again = c->again[n] ? k->again[c->strategy[n]] : 0;
             r->rows[r->rows_count++] =
-                (trmi_report_row){.node = n,
-                                  .forward = k->forward[c->strategy[n]],
-                                  .backward = k->backward[c->strategy[n]] + again,
-                                  .moves = r->moves[n]};
+                (trmi_figures_row){.node = n,
+                                   .forward = k->forward[c->strategy[n]],
+                                   .backward = k->backward[c->strategy[n]] + again,
+                                   .moves = r->moves[n]};
         }
         r->rows[i].count++;
     }
 }
 
 /* Replaces the step and the memory of one micro-batch on all stages by those of the plan. */
-static void count_stages(trmi_report *r) {
+static void count_stages(trmi_figures *r) {
     const trmi_pipe_plan *plan = &r->p->pipe.found.rows[0].plan;
     const trmi_pipe_stage *most = &plan->ranks[0];
     for (int32_t s = 1; s < plan->shape.stages; s++) {
@@ -162,7 +163,7 @@ static void count_stages(trmi_report *r) {
 
 /* Contract in planner_report.h. First pass over the events: the end of backward; second pass:
  * messages. */
-trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *err) {
+trm_status trmi_figures_gather(trmi_figures *r, const trm_planner *p, trm_error *err) {
     r->p = p;
     r->m = p->pipe.chosen ? &p->pipe.mesh : trmi_planner_best(p);
     const trmi_space *s = r->m->space;
@@ -212,7 +213,7 @@ trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *e
 /* ---- functions of both reports --------------------------------------------------------------- */
 
 /* Contract in planner_report.h. */
-const char *trmi_report_axes(const trmi_mesh *mesh, uint32_t axes, char text[48]) {
+const char *trmi_figures_axes(const trmi_mesh *mesh, uint32_t axes, char text[48]) {
     size_t used = 0;
     text[0] = '\0';
     for (int32_t i = 0; i < mesh->axes; i++) {
@@ -224,12 +225,12 @@ const char *trmi_report_axes(const trmi_mesh *mesh, uint32_t axes, char text[48]
     return text;
 }
 
-const char *trmi_report_runner(const trmi_report *r, int32_t node) {
+const char *trmi_figures_runner(const trmi_figures *r, int32_t node) {
     int32_t i = r->m->found.runners[node].strategy;
     return i < 0 ? NULL : trmi_space_class_of(r->m->space, node)->strategies[i].letters;
 }
 
-double trmi_report_work(const trmi_report *r) {
+double trmi_figures_work(const trmi_figures *r) {
     const trm_graph *g = r->m->space->graph;
     double flops = 0;
     for (int64_t i = 1; i < g->ops_count; i++) {
@@ -240,17 +241,17 @@ double trmi_report_work(const trmi_report *r) {
 
 /* Contract in planner_report.h. Without a rate in the links file: the machine's measured rate,
  * of which operators reach the share TRMI_COSTS_REACHED. */
-double trmi_report_peak(const trmi_report *r) {
+double trmi_figures_peak(const trmi_figures *r) {
     const trm_planner *p = r->p;
     return p->links.flops > 0 ? p->links.flops
                               : 1 / (TRMI_COSTS_REACHED * p->costs.flop * p->costs.factor);
 }
 
-double trmi_report_utilisation(const trmi_report *r) {
-    return trmi_report_work(r) / (r->p->ranks * r->measure.step * trmi_report_peak(r));
+double trmi_figures_utilisation(const trmi_figures *r) {
+    return trmi_figures_work(r) / (r->p->ranks * r->measure.step * trmi_figures_peak(r));
 }
 
-bool trmi_report_has_norms(const trmi_report *r) {
+bool trmi_figures_has_norms(const trmi_figures *r) {
     for (int32_t n = 0; n < r->m->space->nodes_count; n++) {
         trmi_op_kind kind = trmi_space_op(r->m->space, n)->kind;
         if (kind == TRMI_OP_BATCH_NORM || kind == TRMI_OP_NORM_ACT) {
@@ -260,13 +261,13 @@ bool trmi_report_has_norms(const trmi_report *r) {
     return false;
 }
 
-const char *trmi_report_links_day(const trmi_report *r, char text[12]) {
+const char *trmi_figures_links_day(const trmi_figures *r, char text[12]) {
     const char *at = r->p->links_text != NULL ? strstr(r->p->links_text, "measured ") : NULL;
     snprintf(text, 12, "%.10s", at != NULL ? at + strlen("measured ") : "");
     return text;
 }
 
-const char *trmi_report_uncut(const trmi_report *r, int32_t node) {
+const char *trmi_figures_uncut(const trmi_figures *r, int32_t node) {
     char letters[TRMI_PARTITION_LETTERS];
     const char *reason = NULL;
     trmi_partition_loops(r->m->space->graph, trmi_space_op(r->m->space, node), letters, &reason);
@@ -275,13 +276,13 @@ const char *trmi_report_uncut(const trmi_report *r, int32_t node) {
 
 /* Contract in planner_report.h. An upper bound: the time that a perfect cut would save, and the
  * messages of the operator. */
-double trmi_report_price_of_uncut(const trmi_report *r, int32_t node) {
+double trmi_figures_price_of_uncut(const trmi_figures *r, int32_t node) {
     const trmi_space_class *k = trmi_space_class_of(r->m->space, node);
     int32_t i = r->m->found.best.choice.strategy[node];
     return (k->forward[i] + k->backward[i]) * (1 - 1.0 / r->p->ranks) + r->moves[node];
 }
 
-void trmi_report_free(trmi_report *r) {
+void trmi_figures_free(trmi_figures *r) {
     trmi_timeline_free(&r->timeline);
     trmi_free(r->moves);
     trmi_free(r->rows);

@@ -51,7 +51,7 @@ static void json_candidate(trmi_text *t, const trmi_space *s, const trmi_candida
 }
 
 /* Appends the list of all operators, with the cut and the next best one. */
-static void json_operators(trmi_report *r) {
+static void json_operators(trmi_figures *r) {
     trmi_text *t = &r->text;
     const trmi_space *s = r->m->space;
     char shape[96];
@@ -60,7 +60,7 @@ static void json_operators(trmi_report *r) {
         const trmi_space_class *k = trmi_space_class_of(s, n);
         int32_t i = r->m->found.best.choice.strategy[n];
         const trmi_op *op = trmi_space_op(s, n);
-        const char *other = trmi_report_runner(r, n);
+        const char *other = trmi_figures_runner(r, n);
         trmi_text_printf(t, "%s{\"name\":", n > 0 ? "," : "");
         trmi_text_json_string(t, op->name);
         trmi_text_json_string_member(t, "kind", trmi_op_def_of(op)->name);
@@ -91,7 +91,7 @@ static void json_operators(trmi_report *r) {
 /* Appends the plans that were run to choose between them, because their predicted times are too
  * close for a prediction to decide. behind: share by which a plan is slower than the fastest;
  * resolution: the smallest difference that the turns can show. */
-static void json_trial(trmi_report *r) {
+static void json_trial(trmi_figures *r) {
     const trmi_near_ties *o = &r->p->drive.trial;
     trmi_text *t = &r->text;
     trmi_text_json_string_member(t, "chosen_by", o->turns > 0 ? "measurement" : "prediction");
@@ -110,16 +110,16 @@ static void json_trial(trmi_report *r) {
 }
 
 /* Appends messages, warnings, baselines, meshes, the curve of memory against time, and flips. */
-static void json_lists(trmi_report *r) {
+static void json_lists(trmi_figures *r) {
     trmi_text *t = &r->text;
     const trmi_auto_mesh *plain = trmi_planner_best(r->p); /* the list of plans without stages */
     const trmi_found *f = &plain->found;
     char axes[48], mesh[48], name[80];
     trmi_text_printf(t, ",\"communication\":[");
     for (int32_t i = 0; i < r->traffic_count; i++) {
-        const trmi_report_traffic *o = &r->traffic[i];
+        const trmi_figures_traffic *o = &r->traffic[i];
         trmi_text_printf(t, "%s{\"axes\":\"%s\",\"kind\":\"%s\",\"count\":%d,\"bytes\":%.0f",
-                         i ? "," : "", trmi_report_axes(&r->m->mesh, o->axes, axes),
+                         i ? "," : "", trmi_figures_axes(&r->m->mesh, o->axes, axes),
                          trmi_move_name(o->move), (int)o->count, o->bytes);
         trmi_text_json_number_member(t, "seconds", o->seconds);
         trmi_text_json_number_member(t, "exposed_seconds", o->exposed);
@@ -129,13 +129,13 @@ static void json_lists(trmi_report *r) {
     /* operators that no plan can cut */
     trmi_text_printf(t, "],\"warnings\":[");
     for (int32_t n = 0, told = 0; n < r->m->space->nodes_count; n++) {
-        const char *why = trmi_report_uncut(r, n);
+        const char *why = trmi_figures_uncut(r, n);
         if (why != NULL && r->p->ranks > 1) {
             trmi_text_printf(t, "%s{\"operator\":", told++ ? "," : "");
             trmi_text_json_string(t, trmi_space_op(r->m->space, n)->name);
             trmi_text_printf(t, ",\"reason\":");
             trmi_text_json_string(t, why);
-            trmi_text_json_number_member(t, "seconds", trmi_report_price_of_uncut(r, n));
+            trmi_text_json_number_member(t, "seconds", trmi_figures_price_of_uncut(r, n));
             trmi_text_printf(t, "}");
         }
     }
@@ -177,7 +177,7 @@ static void json_lists(trmi_report *r) {
 }
 
 /* Appends the whole object; members are added to the end only, since scripts read it. */
-void trmi_report_print_json(trmi_report *r) {
+void trmi_figures_print_json(trmi_figures *r) {
     trmi_text *t = &r->text;
     trm_planner_info info;
     char plan[200];
@@ -195,16 +195,16 @@ void trmi_report_print_json(trmi_report *r) {
     trmi_text_json_number_member(t, "compiled_bytes", info.compiled_bytes);
     trmi_text_json_number_member(t, "samples_per_second", info.samples_per_second);
     trmi_text_json_number_member(t, "data_parallel_seconds", info.data_parallel_seconds);
-    trmi_text_json_number_member(t, "utilisation", trmi_report_utilisation(r));
-    trmi_text_json_number_member(t, "model_flops", trmi_report_work(r));
-    trmi_text_json_number_member(t, "peak_flops", trmi_report_peak(r));
-    if (trmi_report_has_norms(r)) {
+    trmi_text_json_number_member(t, "utilisation", trmi_figures_utilisation(r));
+    trmi_text_json_number_member(t, "model_flops", trmi_figures_work(r));
+    trmi_text_json_number_member(t, "peak_flops", trmi_figures_peak(r));
+    if (trmi_figures_has_norms(r)) {
         trmi_text_json_string_member(t, "norms",
                                      trmi_planner_local_norms(r->p) ? "local" : "joined");
         trmi_text_json_number_member(t, "norm_seconds", r->statistics);
     }
     char day[12];
-    trmi_text_json_string_member(t, "links_measured", trmi_report_links_day(r, day));
+    trmi_text_json_string_member(t, "links_measured", trmi_figures_links_day(r, day));
     trmi_text_json_string_member(t, "oldest_cost", r->p->costs.oldest);
     /* Write the proof; null where the search has no bound. */
     trmi_text_printf(t, ",\"certificate\":{\"objective\":");
@@ -213,7 +213,7 @@ void trmi_report_print_json(trmi_report *r) {
                                  r->p->drive.mode == TRMI_SEARCH_OPTIMAL ? info.lower_bound : NAN);
     trmi_text_json_number_member(t, "gap",
                                  r->p->drive.mode == TRMI_SEARCH_OPTIMAL ? info.gap : NAN);
-    trmi_text_json_string_member(t, "gap_reason", trmi_report_gap_reason(r));
+    trmi_text_json_string_member(t, "gap_reason", trmi_figures_gap_reason(r));
     trmi_text_json_number_member(t, "solve_seconds", info.solve_seconds);
     trmi_text_json_number_member(t, "search_seconds", r->p->drive.search_seconds);
     if (r->p->model.exec.memory_bytes > 0) {
@@ -223,9 +223,9 @@ void trmi_report_print_json(trmi_report *r) {
     json_trial(r);
     trmi_text_printf(t, ",\"solves\":%d,\"branches\":%lld,\"assumptions\":[",
                      (int)r->m->found.solves, (long long)r->m->found.solution.branches);
-    for (int32_t i = 0; trmi_report_assumption(r, i) != NULL; i++) {
+    for (int32_t i = 0; trmi_figures_assumption(r, i) != NULL; i++) {
         trmi_text_append(t, ",", i > 0);
-        trmi_text_json_string(t, trmi_report_assumption(r, i));
+        trmi_text_json_string(t, trmi_figures_assumption(r, i));
     }
     trmi_text_printf(t, "]}");
     trmi_text_printf(t, ",\"measured_operators\":%d,\"measured_now\":%lld,\"rounds\":%d",
@@ -236,6 +236,6 @@ void trmi_report_print_json(trmi_report *r) {
     json_lists(r);
     json_operators(r);
     trmi_planner_json_timeline(r->p, t);
-    trmi_report_json_stages(r);
+    trmi_figures_json_stages(r);
     trmi_text_printf(t, "}");
 }

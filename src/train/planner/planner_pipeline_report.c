@@ -145,7 +145,7 @@ static void print_part(trmi_text *t, const char *what, double more, bool *any) {
 }
 
 /* Prints what is better than the user's plan, by how much and why. */
-static void print_given(trmi_report *r) {
+static void print_given(trmi_figures *r) {
     const trm_planner *p = r->p;
     trmi_text *t = &r->text;
     char a[24], b[24], words[128];
@@ -183,7 +183,7 @@ static void print_given(trmi_report *r) {
 }
 
 /* Prints a line for each run of the plan: its stage, ranks, operators, times and memory. */
-static void print_runs(trmi_report *r, const trmi_pipe_plan *plan) {
+static void print_runs(trmi_figures *r, const trmi_pipe_plan *plan) {
     char a[24], b[24], c[24], d[24], ranks[32], name[48];
     int32_t inner = trmi_mesh_ranks(&plan->space->mesh);
     trmi_text_printf(&r->text, "\n%-6s %-9s %-34s %9s %10s %10s %9s %9s %s\n", "stage", "ranks",
@@ -207,7 +207,7 @@ static void print_runs(trmi_report *r, const trmi_pipe_plan *plan) {
 }
 
 /* Prints the plans with stages that were searched, best first, with their bounds. */
-static void print_rows(trmi_report *r) {
+static void print_rows(trmi_figures *r) {
     const trm_planner *p = r->p;
     const trmi_pipe_found *f = &p->pipe.found;
     char a[24], b[24], words[128];
@@ -239,7 +239,7 @@ static void print_rows(trmi_report *r) {
 
 /* Contract in planner_report.h. The user's plan first, then the chosen shape, then the
  * alternatives. */
-void trmi_report_print_stages(trmi_report *r) {
+void trmi_figures_print_stages(trmi_figures *r) {
     const trm_planner *p = r->p;
     const trmi_pipe_found *f = &p->pipe.found;
     const trmi_found *plain = &trmi_planner_best(p)->found;
@@ -376,7 +376,7 @@ static void json_given(const trm_planner *p, trmi_text *t) {
 
 /* Contract in planner_report.h. The same facts for scripts; "pipeline" is null if no stages were
  * chosen. */
-void trmi_report_json_stages(trmi_report *r) {
+void trmi_figures_json_stages(trmi_figures *r) {
     const trm_planner *p = r->p;
     const trmi_pipe_found *f = &p->pipe.found;
     trmi_text *t = &r->text;

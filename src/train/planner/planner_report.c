@@ -7,16 +7,16 @@
 /* Contract in trireme/plan.h. NULL without memory or if gathering failed. */
 char *trm_planner_report(const trm_planner *p, bool json) {
     TRMI_NEED_OR(NULL, NULL, p);
-    trmi_report *r = trmi_alloc(sizeof *r);
+    trmi_figures *r = trmi_alloc(sizeof *r);
     trm_error err;
     if (r == NULL) {
         return NULL;
     }
-    bool ok = trmi_report_gather(r, p, &err) == TRM_OK;
+    bool ok = trmi_figures_gather(r, p, &err) == TRM_OK;
     if (ok) {
-        (json ? trmi_report_print_json : trmi_report_print)(r);
+        (json ? trmi_figures_print_json : trmi_figures_print)(r);
     }
-    trmi_report_free(r);
+    trmi_figures_free(r);
     char *text = ok && !r->text.failed ? r->text.data : NULL;
     if (text == NULL) {
         trmi_text_free(&r->text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* train/planner/planner_report.h: the report of a plan.
  *
- *        planner --planner_gather.c--> trmi_report: timeline, rows, traffic --> planner_text.c  lines for people
+ *        planner --planner_gather.c--> trmi_figures: timeline, rows, traffic --> planner_text.c  lines for people
  *                                                                            --> planner_json.c  one JSON object
  *
  * planner_report.c calls them. The report simulates one training step of the best plan
@@ -12,13 +12,13 @@
 #include "train/planner/planner.h"
 
 /* One line of the table of operators: operators of equal shape and cut. */
-typedef struct trmi_report_row {
+typedef struct trmi_figures_row {
     int32_t node, count;             /* index of the first one; how many there are */
     double forward, backward, moves; /* seconds of one of them */
-} trmi_report_row;
+} trmi_figures_row;
 
 /* Messages of one kind over one set of mesh axes. */
-typedef struct trmi_report_traffic {
+typedef struct trmi_figures_traffic {
     trmi_move move;
     uint32_t axes;         /* of the groups, as bits */
     bool gradient;         /* messages of gradients, which may overlap with backward */
@@ -26,12 +26,12 @@ typedef struct trmi_report_traffic {
     int32_t count;         /* messages of a step */
     double bytes, seconds; /* of all of them */
     double exposed;        /* seconds that no computation hides */
-} trmi_report_traffic;
+} trmi_figures_traffic;
 
 /* Lines of the table of messages at most: kinds times sets of mesh axes. */
-enum { TRMI_REPORT_TRAFFIC = 96 };
+enum { TRMI_FIGURES_TRAFFIC = 96 };
 /* A report: the gathered figures and the text under construction. */
-typedef struct trmi_report {
+typedef struct trmi_figures {
     const trm_planner *p;
     const trmi_auto_mesh *m;
     trmi_timeline timeline;
@@ -39,25 +39,25 @@ typedef struct trmi_report {
     double *moves;     /* [nodes] seconds in which messages block the operator */
     double statistics; /* the part of it for batch norm over all ranks */
     int32_t norms;
-    trmi_report_row *rows;
+    trmi_figures_row *rows;
     int32_t rows_count;
-    trmi_report_traffic traffic[TRMI_REPORT_TRAFFIC];
+    trmi_figures_traffic traffic[TRMI_FIGURES_TRAFFIC];
     int32_t traffic_count;
     trmi_text text;
-} trmi_report;
+} trmi_figures;
 
 /* Simulates a step of the planner's best plan and adds up its events.
- *   owns  the caller, trmi_report_free, also after an error */
-trm_status trmi_report_gather(trmi_report *report, const trm_planner *planner, trm_error *err);
-void trmi_report_free(trmi_report *report);
+ *   owns  the caller, trmi_figures_free, also after an error */
+trm_status trmi_figures_gather(trmi_figures *report, const trm_planner *planner, trm_error *err);
+void trmi_figures_free(trmi_figures *report);
 /* Append the report to report->text, as lines or as JSON. */
-void trmi_report_print(trmi_report *report);
-void trmi_report_print_json(trmi_report *report);
+void trmi_figures_print(trmi_figures *report);
+void trmi_figures_print_json(trmi_figures *report);
 
 /* planner_pipeline_report.c: append the stages of the plan and the other plans with stages; nothing
  * if stages were not searched. */
-void trmi_report_print_stages(trmi_report *report);
-void trmi_report_json_stages(trmi_report *report);
+void trmi_figures_print_stages(trmi_figures *report);
+void trmi_figures_json_stages(trmi_figures *report);
 /* Returns why the bound is below the step of the planner's plan with stages; "": it is not. */
 const char *trmi_pipe_gap_reason(const trm_planner *planner);
 /* Writes a shape in words, "2 stages x mesh 2, 4 micro-batches, 1f1b"; returns text. */
@@ -67,27 +67,27 @@ const char *trmi_pipe_words(const trmi_mesh *mesh, const trmi_pipe_shape *shape,
 /* ---- functions of both reports (planner_gather.c) -------------------------------------------- */
 
 /* Returns the i-th assumption of the lower bound; NULL: there are no more. */
-const char *trmi_report_assumption(const trmi_report *report, int32_t i);
+const char *trmi_figures_assumption(const trmi_figures *report, int32_t i);
 /* Returns why the lower bound is below the step of the plan; "": it is not, or there is no
  * bound. */
-const char *trmi_report_gap_reason(const trmi_report *report);
+const char *trmi_figures_gap_reason(const trmi_figures *report);
 /* Writes a set of mesh axes with their sizes to `text`, "a(2)+b(4)", and returns it. */
-const char *trmi_report_axes(const trmi_mesh *mesh, uint32_t axes, char text[48]);
+const char *trmi_figures_axes(const trmi_mesh *mesh, uint32_t axes, char text[48]);
 /* Returns the letters of a node's next best strategy; NULL: there is none. */
-const char *trmi_report_runner(const trmi_report *report, int32_t node);
-/* trmi_report_work: FLOP of the model in a step, forward and backward, without recomputation.
- * trmi_report_peak: FLOP/s of one rank's cores. trmi_report_utilisation: the share of the peak
+const char *trmi_figures_runner(const trmi_figures *report, int32_t node);
+/* trmi_figures_work: FLOP of the model in a step, forward and backward, without recomputation.
+ * trmi_figures_peak: FLOP/s of one rank's cores. trmi_figures_utilisation: the share of the peak
  * that the step reaches. */
-double trmi_report_work(const trmi_report *report);
-double trmi_report_peak(const trmi_report *report);
-double trmi_report_utilisation(const trmi_report *report);
-bool trmi_report_has_norms(const trmi_report *report);
+double trmi_figures_work(const trmi_figures *report);
+double trmi_figures_peak(const trmi_figures *report);
+double trmi_figures_utilisation(const trmi_figures *report);
+bool trmi_figures_has_norms(const trmi_figures *report);
 /* Writes the day on which the links were measured to `text`; "": given or guessed. */
-const char *trmi_report_links_day(const trmi_report *report, char text[12]);
-/* trmi_report_uncut: returns why an operator cannot be cut and runs whole on every rank; NULL:
- * it can be cut. trmi_report_price_of_uncut: the seconds that cutting it among all ranks would
+const char *trmi_figures_links_day(const trmi_figures *report, char text[12]);
+/* trmi_figures_uncut: returns why an operator cannot be cut and runs whole on every rank; NULL:
+ * it can be cut. trmi_figures_price_of_uncut: the seconds that cutting it among all ranks would
  * save, its messages included. */
-const char *trmi_report_uncut(const trmi_report *report, int32_t node);
-double trmi_report_price_of_uncut(const trmi_report *report, int32_t node);
+const char *trmi_figures_uncut(const trmi_figures *report, int32_t node);
+double trmi_figures_price_of_uncut(const trmi_figures *report, int32_t node);
 
 #endif

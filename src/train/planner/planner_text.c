@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints the report of a plan as lines for people. trmi_report_print calls one function for each
+/* Prints the report of a plan as lines for people. trmi_figures_print calls one function for each
  * part of the report, in the order in which the parts appear: head, infeasible, uncut, time,
  * operators, traffic, others, flips. Figures are formatted only here; planner_gather.c computes
  * them. */
@@ -31,7 +31,7 @@ static const char *rate_text(double samples_per_second, char text[32]) {
 }
 
 /* Returns the letters of the strategy that the best plan gives a node. */
-static const char *letters_of(const trmi_report *r, int32_t node) {
+static const char *letters_of(const trmi_figures *r, int32_t node) {
     return trmi_space_class_of(r->m->space, node)
         ->strategies[r->m->found.best.choice.strategy[node]]
         .letters;
@@ -40,7 +40,7 @@ static const char *letters_of(const trmi_report *r, int32_t node) {
 /* ---- the report ------------------------------------------------------------------------------ */
 
 /* Prints the memory limit and what it means for the bound: not reached, exact, or Lagrangian. */
-static void print_limit(trmi_report *r) {
+static void print_limit(trmi_figures *r) {
     char a[24], b[24];
     const double beyond = r->p->drive.beyond;
     if (r->p->model.exec.memory_bytes > 0 && !r->m->found.infeasible) {
@@ -62,7 +62,7 @@ static void print_limit(trmi_report *r) {
 
 /* Prints the plans that were tried in turns because their predictions were too close, with
  * measured and predicted times. */
-static void print_trial(trmi_report *r) {
+static void print_trial(trmi_figures *r) {
     const trmi_near_ties *t = &r->p->drive.trial;
     char a[24], b[24];
     if (t->turns == 0) {
@@ -91,7 +91,7 @@ static void print_trial(trmi_report *r) {
 }
 
 /* Prints where the costs come from: measured, scaled or given, and how old they are. */
-static void print_costs(trmi_report *r) {
+static void print_costs(trmi_figures *r) {
     char a[24], day[12];
     trmi_text *t = &r->text;
     trm_planner_info info;
@@ -119,13 +119,13 @@ static void print_costs(trmi_report *r) {
                      r->p->links.curves_count > 0  ? "measured "
                      : r->p->options.links == NULL ? "guessed"
                                                    : "given",
-                     trmi_report_links_day(r, day), (int)r->p->drive.rounds,
+                     trmi_figures_links_day(r, day), (int)r->p->drive.rounds,
                      r->p->drive.rounds == 1 ? "" : "s");
 }
 
 /* Prints the verdict: that no plan can be much faster than data parallel, or how much slower than
  * that are stages of which the user gave the number. */
-static void print_verdict(trmi_report *r, const trm_planner_info *info) {
+static void print_verdict(trmi_figures *r, const trm_planner_info *info) {
     char a[24];
     double parallel = info->data_parallel_seconds;
     if (r->p->drive.mode != TRMI_SEARCH_OPTIMAL || parallel <= 0 || info->ranks < 2) {
@@ -148,7 +148,7 @@ static void print_verdict(trmi_report *r, const trm_planner_info *info) {
 
 /* Prints the head: ranks, plan, step, memory, bound with its assumptions, batch norm,
  * utilisation, costs. */
-static void print_head(trmi_report *r) {
+static void print_head(trmi_figures *r) {
     trm_planner_info info;
     char a[24], b[24], c[24], d[24], rate[32], plan[200];
     trmi_text *t = &r->text;
@@ -191,12 +191,12 @@ static void print_head(trmi_report *r) {
                          r->p->model.exec.memory_bytes > 0 ? " that fits" : "",
                          time_text(info.lower_bound, a), 100 * info.gap, (int)info.operators,
                          (int)r->m->found.solves, time_text(info.solve_seconds, b));
-        if (!r->p->pipe.chosen && *trmi_report_gap_reason(r) != '\0') {
-            trmi_text_printf(t, "gap           %s\n", trmi_report_gap_reason(r));
+        if (!r->p->pipe.chosen && *trmi_figures_gap_reason(r) != '\0') {
+            trmi_text_printf(t, "gap           %s\n", trmi_figures_gap_reason(r));
         }
-        for (int32_t i = 0; trmi_report_assumption(r, i) != NULL; i++) {
+        for (int32_t i = 0; trmi_figures_assumption(r, i) != NULL; i++) {
             trmi_text_printf(t, "%-13s %s\n", i == 0 ? "assuming" : "",
-                             trmi_report_assumption(r, i));
+                             trmi_figures_assumption(r, i));
         }
         print_limit(r);
     } else {
@@ -205,10 +205,10 @@ static void print_head(trmi_report *r) {
     }
     print_verdict(r, &info);
     /* which samples batch norms see: it changes the function of the network */
-    if (trmi_report_has_norms(r) && info.ranks > 1 && trmi_planner_local_norms(r->p)) {
+    if (trmi_figures_has_norms(r) && info.ranks > 1 && trmi_planner_local_norms(r->p)) {
         trmi_text_printf(t, "norms         over each rank's own samples (--sync-batch-norm off): "
                             "not the function of one device\n");
-    } else if (trmi_report_has_norms(r) && info.ranks > 1) {
+    } else if (trmi_figures_has_norms(r) && info.ranks > 1) {
         trmi_text_printf(
             t,
             "norms         over the samples of all ranks, as on one device, in every plan here: %d "
@@ -218,13 +218,13 @@ static void print_head(trmi_report *r) {
     }
     trmi_text_printf(
         t, "utilisation   %.1f %%: %.4g GFLOP a step of the model, %d ranks of %.4g GFLOP/s\n",
-        100 * trmi_report_utilisation(r), trmi_report_work(r) / 1e9, (int)info.ranks,
-        trmi_report_peak(r) / 1e9);
+        100 * trmi_figures_utilisation(r), trmi_figures_work(r) / 1e9, (int)info.ranks,
+        trmi_figures_peak(r) / 1e9);
     print_costs(r);
 }
 
 /* Prints how the step's time is divided. */
-static void print_time(trmi_report *r) {
+static void print_time(trmi_figures *r) {
     char a[24], b[24], c[24], d[24], e[24], f[24], g[24];
     const trmi_measure *m = &r->measure;
     trmi_text_printf(
@@ -249,7 +249,7 @@ static void print_time(trmi_report *r) {
 }
 
 /* Returns whether an operator reads parameters. */
-static bool has_parameters(const trmi_report *r, int32_t node) {
+static bool has_parameters(const trmi_figures *r, int32_t node) {
     const trm_graph *g = r->m->space->graph;
     const trmi_op *op = trmi_space_op(r->m->space, node);
     for (int32_t i = 0; i < op->inputs_count; i++) {
@@ -261,7 +261,7 @@ static bool has_parameters(const trmi_report *r, int32_t node) {
 }
 
 /* Prints the table of operators, one line for each row of the report. */
-static void print_operators(trmi_report *r) {
+static void print_operators(trmi_figures *r) {
     char a[24], b[24], c[24], d[24], shape[96], name[64], cut[16];
     const trmi_space *s = r->m->space;
     trmi_text_printf(&r->text, "\n%-34s %3s %-22s %-7s %10s %10s %10s  %s\n", "operator", "x",
@@ -269,9 +269,9 @@ static void print_operators(trmi_report *r) {
                      "runner-up, and what the step would cost more (p: parameters in parts, g: "
                      "gathered again, a: made again)");
     for (int32_t i = 0; i < r->rows_count; i++) {
-        const trmi_report_row *o = &r->rows[i];
+        const trmi_figures_row *o = &r->rows[i];
         const trmi_op *op = trmi_space_op(s, o->node);
-        const char *other = trmi_report_runner(r, o->node);
+        const char *other = trmi_figures_runner(r, o->node);
         double price = r->m->found.runners[o->node].price;
         /* long names keep their end, which differs most */
         size_t length = strlen(op->name);
@@ -296,14 +296,14 @@ static void print_operators(trmi_report *r) {
 }
 
 /* Prints the table of messages. */
-static void print_traffic(trmi_report *r) {
+static void print_traffic(trmi_figures *r) {
     char a[24], b[24], c[24], axes[48];
     trmi_text_printf(&r->text, "\n%-16s %-18s %6s %10s %12s %12s\n", "messages over", "kind",
                      "count", "bytes", "time", "exposed");
     for (int32_t i = 0; i < r->traffic_count; i++) {
-        const trmi_report_traffic *o = &r->traffic[i];
+        const trmi_figures_traffic *o = &r->traffic[i];
         trmi_text_printf(&r->text, "%-16s %-18s %6d %10s %12s %12s  %s\n",
-                         trmi_report_axes(&r->m->mesh, o->axes, axes), trmi_move_name(o->move),
+                         trmi_figures_axes(&r->m->mesh, o->axes, axes), trmi_move_name(o->move),
                          (int)o->count, trmi_bytes_text(o->bytes, a), time_text(o->seconds, b),
                          time_text(o->exposed, c),
                          o->gradient ? "gradients"
@@ -316,7 +316,7 @@ static void print_traffic(trmi_report *r) {
 }
 
 /* Prints what is proved about the curve of memory against time. */
-static void print_curve(trmi_report *r) {
+static void print_curve(trmi_figures *r) {
     char a[24];
     const trmi_front *front = &trmi_planner_best(r->p)->found.front;
     trmi_text_printf(
@@ -337,7 +337,7 @@ static void print_curve(trmi_report *r) {
 
 /* Prints the other plans: baselines, the best plans of other meshes, and the curve of memory
  * against time. */
-static void print_others(trmi_report *r) {
+static void print_others(trmi_figures *r) {
     char a[24], b[24], plan[200];
     const trmi_auto_mesh *plain = trmi_planner_best(r->p);
     const trmi_found *f = &plain->found;
@@ -373,7 +373,7 @@ static void print_others(trmi_report *r) {
 }
 
 /* Prints from which factor on another plan is better. */
-static void print_flips(trmi_report *r) {
+static void print_flips(trmi_figures *r) {
     if (r->p->flips_count > 0) {
         trmi_text_printf(&r->text, "\nwhen another plan is better by 2 %%\n");
     }
@@ -395,16 +395,16 @@ static void print_flips(trmi_report *r) {
 }
 
 /* Prints a warning for each operator that runs whole on every rank. */
-static void print_uncut(trmi_report *r) {
+static void print_uncut(trmi_figures *r) {
     char a[24];
     for (int32_t n = 0, told = 0; n < r->m->space->nodes_count; n++) {
-        const char *why = trmi_report_uncut(r, n);
+        const char *why = trmi_figures_uncut(r, n);
         if (why != NULL && r->p->ranks > 1) {
             trmi_text_printf(&r->text,
                              "%swarning       %s runs whole on every rank, which costs up to %s of "
                              "the step: %s\n",
                              told++ ? "" : "\n", trmi_space_op(r->m->space, n)->name,
-                             time_text(trmi_report_price_of_uncut(r, n), a), why);
+                             time_text(trmi_figures_price_of_uncut(r, n), a), why);
         }
     }
 }
@@ -421,7 +421,7 @@ static double stored_bytes(const trmi_space_class *k, const trmi_choice *c, int3
 
 /* Prints what would make a plan fit, the cheapest first: a smaller batch, more ranks, a higher
  * limit. */
-static void print_way_out(trmi_report *r) {
+static void print_way_out(trmi_figures *r) {
     char a[24], rate[32];
     const trmi_way_out *w = &r->p->way_out;
     trmi_text *t = &r->text;
@@ -441,7 +441,7 @@ static void print_way_out(trmi_report *r) {
 }
 
 /* Prints the six operators with most memory where no plan fits. */
-static void print_infeasible(trmi_report *r) {
+static void print_infeasible(trmi_figures *r) {
     const trmi_space *s = r->m->space;
     const trmi_choice *c = &r->m->found.best.choice;
     char a[24], b[24];
@@ -479,9 +479,9 @@ static void print_infeasible(trmi_report *r) {
 /* Contract in planner_report.h. The order is that of a reader's questions: what is the plan and how
  * fast is it; does it fit; what is in its way; where do time and messages go; what else is
  * there. */
-void trmi_report_print(trmi_report *r) {
+void trmi_figures_print(trmi_figures *r) {
     print_head(r);
-    trmi_report_print_stages(r);
+    trmi_figures_print_stages(r);
     print_infeasible(r);
     print_uncut(r);
     if (!r->p->pipe.chosen) {
