@@ -16,7 +16,7 @@
 
 #include "trireme/plan.h"
 
-#include "base/memory.h"
+#include "base/format/report.h"
 #include "exec/autoparallel/auto_parallel.h"
 #include "plan/search/links.h"
 #include "plan/search/pipeline_search.h"
@@ -203,9 +203,9 @@ void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, ch
                           size_t size);
 /* Writes the simulated step of the best plan as a Chrome trace. */
 trm_status trmi_planner_write_trace(const trm_planner *p, const char *path, trm_error *err);
-/* Appends the members "timeline_events" and "timeline": the events of that step, of one of the
- * equal ranks; "hidden" ones run beside the operators. */
-void trmi_planner_json_timeline(const trm_planner *p, trmi_text *text);
+/* Puts "timeline_events" and "timeline": the events of that step, of one of the equal ranks;
+ * "hidden" ones run beside the operators. */
+void trmi_planner_put_timeline(const trm_planner *p, trmi_report *report);
 /* Searches for a smaller batch and for a number of ranks with which a plan fits
  * (planner->way_out). */
 trm_status trmi_planner_find_way_out(trm_planner *p, trm_error *err);

@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints the stages of a plan: as lines for people, and as the members "pipeline" of the JSON
- * report.
+/* Reports the stages of a plan.
  *
  *   figures   where the seconds of a step go on the rank that ends last: work, waiting, update
- *   text      the user's plan and what is better; the chosen stages; other shapes with their bounds
- *   JSON      the same facts, with every action of the played schedule
+ *   values    the chosen stages with every action of the played schedule, the user's plan, others
+ *   lines     the user's plan and what is better; the chosen stages; other shapes with their bounds
  *
- * Text and JSON read the same structs (parts_of, compare_plans), so they cannot differ. Scripts
+ * Values and lines read the same structs (parts_of, compare_plans), so they cannot differ. Scripts
  * read the JSON: members are added, and never renamed. */
 #include "train/planner/planner_report.h"
-
-#include "base/format/json_member.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Rows of the text's table; actions that the JSON lists; other shapes that the JSON lists. */
+/* Rows of the table; actions that JSON lists; other shapes that JSON lists. */
 enum { SHOWN = 8, ACTIONS = 8192, ALTERNATIVES = 64 };
 
 /* ---- figures --------------------------------------------------------------------------------- */
@@ -35,12 +32,6 @@ const char *trmi_pipe_words(const trmi_mesh *mesh, const trmi_pipe_shape *shape,
     if (shape->recompute && used > 0 && (size_t)used < size) {
         snprintf(text + used, size - (size_t)used, ", recompute block");
     }
-    return text;
-}
-
-/* Writes seconds as milliseconds with four significant digits or so; returns text. */
-static const char *milliseconds_text(double seconds, char text[24]) {
-    snprintf(text, 24, "%.*f ms", seconds < 1e-2 ? 3 : seconds < 1 ? 2 : 1, seconds * 1e3);
     return text;
 }
 
@@ -131,24 +122,24 @@ static bool compare_plans(const trm_planner *p, comparison *out) {
     return true;
 }
 
-/* ---- text ------------------------------------------------------------------------------------ */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Appends one part of a difference between plans, with its sign in words; less than a microsecond
- * is left out. */
-static void print_part(trmi_text *t, const char *what, double more, bool *any) {
-    char a[24];
+/* Says one part of a difference between plans, with its sign in words; less than a microsecond is
+ * left out. */
+static void say_part(trmi_report *t, const char *what, double more, bool *any) {
     if (fabs(more) >= 1e-6) {
-        trmi_text_printf(t, "%s%s %s %s", *any ? ", " : "", what, milliseconds_text(fabs(more), a),
-                         more > 0 ? "more" : "less");
+        trmi_report_tell(t, "[any]?{, |}[what]%s [seconds]%m [more]?{more|less}",
+                         trmi_bool("any", *any), trmi_string("what", what),
+                         trmi_real("seconds", fabs(more)), trmi_bool("more", more > 0));
         *any = true;
     }
 }
 
-/* Prints what is better than the user's plan, by how much and why. */
-static void print_given(trmi_figures *r) {
+/* Says what is better than the user's plan, by how much and why. */
+static void say_given(trmi_figures *r) {
     const trm_planner *p = r->p;
-    trmi_text *t = &r->text;
-    char a[24], b[24], words[128];
+    trmi_report *t = &r->report;
+    char words[128];
     comparison c;
     bool any = false;
     if (!compare_plans(p, &c)) {
@@ -157,38 +148,44 @@ static void print_given(trmi_figures *r) {
     bool file = p->pipe.given.space != NULL;
     double times = c.mine.step / c.other.step;
     trmi_pipe_words(&c.own->space->mesh, &c.own->shape, words, sizeof words);
-    trmi_text_printf(t, "%-13s %s: %s, %s a rank%s; ", file ? "given plan" : "given cut", words,
-                     milliseconds_text(c.mine.step, a), trmi_bytes_text(c.own->bytes, b),
-                     c.own->fits ? "" : ", does not fit");
+    trmi_report_tell(t,
+                     "[file]?{given plan   |given cut    } [words]%s: [step]%m, [bytes]%b a "
+                     "rank[fits]?{|, does not fit}; ",
+                     trmi_bool("file", file), trmi_string("words", words),
+                     trmi_real("step", c.mine.step), trmi_real("bytes", c.own->bytes),
+                     trmi_bool("fits", c.own->fits));
     if (times < 1 + 1e-6) {
-        trmi_text_printf(t, "none that was searched is faster\n");
+        trmi_report_say(t, "none that was searched is faster\n");
         return;
     }
-    trmi_text_printf(t, "%.2f times as long as the best %s, %s\n", times,
-                     file ? "plan" : "cut of this shape", milliseconds_text(c.other.step, a));
+    trmi_report_tell(t,
+                     "[times]%.2f times as long as the best [file]?{plan|cut of this shape}, "
+                     "[step]%m\n",
+                     trmi_real("times", times), trmi_bool("file", file),
+                     trmi_real("step", c.other.step));
     if (!file) {
         const trmi_pipe_plan *best = &p->pipe.freed.rows[0].plan;
-        trmi_text_printf(t, "%-13s stages that begin with", "better");
+        trmi_report_say(t, "better        stages that begin with");
         for (int32_t v = 1; v < best->shape.stages * best->shape.chunks; v++) {
-            trmi_text_printf(t, "%s%s", v > 1 ? "," : " ",
-                             trmi_space_op(best->space, best->begins[v])->name);
+            trmi_report_tell(
+                t, "[more]?{,| }[name]%s", trmi_bool("more", v > 1),
+                trmi_string("name", trmi_space_op(best->space, best->begins[v])->name));
         }
-        trmi_text_printf(t, "\n");
+        trmi_report_say(t, "\n");
     }
-    trmi_text_printf(t, "%-13s on the rank that ends last ", "why");
-    print_part(t, "operators take", c.mine.work - c.other.work, &any);
-    print_part(t, "waiting for other stages takes", c.mine.waits - c.other.waits, &any);
-    print_part(t, "gradients and update take", c.mine.update - c.other.update, &any);
-    trmi_text_printf(t, "%s\n", any ? "" : "all takes as long");
+    trmi_report_say(t, "why           on the rank that ends last ");
+    say_part(t, "operators take", c.mine.work - c.other.work, &any);
+    say_part(t, "waiting for other stages takes", c.mine.waits - c.other.waits, &any);
+    say_part(t, "gradients and update take", c.mine.update - c.other.update, &any);
+    trmi_report_say(t, any ? "\n" : "all takes as long\n");
 }
 
-/* Prints a line for each run of the plan: its stage, ranks, operators, times and memory. */
-static void print_runs(trmi_figures *r, const trmi_pipe_plan *plan) {
-    char a[24], b[24], c[24], d[24], ranks[32], name[48];
+/* Says a line for each run of the plan: its stage, ranks, operators, times and memory. */
+static void say_runs(trmi_report *t, const trmi_pipe_plan *plan) {
+    char ranks[32], name[48];
     int32_t inner = trmi_mesh_ranks(&plan->space->mesh);
-    trmi_text_printf(&r->text, "\n%-6s %-9s %-34s %9s %10s %10s %9s %9s %s\n", "stage", "ranks",
-                     "begins with", "operators", "forward", "backward", "update", "memory",
-                     "in flight");
+    trmi_report_say(t, "\nstage  ranks     begins with                        operators    forward "
+                       "  backward    update    memory in flight\n");
     for (int32_t v = 0; v < plan->shape.stages * plan->shape.chunks; v++) {
         const trmi_pipe_run *run = &plan->runs[v];
         int32_t stage = v % plan->shape.stages;
@@ -199,21 +196,26 @@ static void print_runs(trmi_figures *r, const trmi_pipe_plan *plan) {
         size_t length = strlen(op);
         snprintf(name, sizeof name, "%s%.33s", length > 33 ? "..." : "",
                  length > 33 ? op + length - 30 : op);
-        trmi_text_printf(&r->text, "%-6d %-9s %-34s %9d %10s %10s %9s %9s %d\n", stage, ranks, name,
-                         run->end - run->begin, milliseconds_text(run->forward, a),
-                         milliseconds_text(run->backward, b), milliseconds_text(rank->update, c),
-                         trmi_bytes_text(rank->bytes, d), run->in_flight);
+        trmi_report_tell(t,
+                         "[stage]%-6d [ranks]%-9s [name]%-34s [operators]%9d [forward]%10m "
+                         "[backward]%10m [update]%9m [bytes]%9b [in_flight]%d\n",
+                         trmi_int("stage", stage), trmi_string("ranks", ranks),
+                         trmi_string("name", name), trmi_int("operators", run->end - run->begin),
+                         trmi_real("forward", run->forward), trmi_real("backward", run->backward),
+                         trmi_real("update", rank->update), trmi_real("bytes", rank->bytes),
+                         trmi_int("in_flight", run->in_flight));
     }
 }
 
-/* Prints the plans with stages that were searched, best first, with their bounds. */
-static void print_rows(trmi_figures *r) {
+/* Says the plans with stages that were searched, best first, with their bounds. */
+static void say_rows(trmi_figures *r) {
     const trm_planner *p = r->p;
+    trmi_report *t = &r->report;
     const trmi_pipe_found *f = &p->pipe.found;
-    char a[24], b[24], words[128];
+    char words[128];
     double best = p->pipe.chosen ? f->rows[0].plan.step : trmi_planner_best(p)->found.objective;
-    trmi_text_printf(&r->text, "\n%-60s %12s %8s %10s %12s\n", "plans with stages", "step", "",
-                     "memory", "at least");
+    trmi_report_say(t, "\nplans with stages                                                    "
+                       "step              memory     at least\n");
     for (int32_t i = 0; i < f->count && i < SHOWN; i++) {
         const trmi_pipe_row *row = &f->rows[i];
         bool has = row->plan.space != NULL;
@@ -221,206 +223,212 @@ static void print_rows(trmi_figures *r) {
         if (row->bound == INFINITY) {
             continue;
         }
-        trmi_text_printf(&r->text, "%-60s %12s ", words,
-                         has ? milliseconds_text(row->plan.step, a) : "-");
-        if (has) {
-            trmi_text_printf(&r->text, "%7.2fx %10s ", row->plan.step / best,
-                             trmi_bytes_text(row->plan.bytes, b));
-        } else {
-            trmi_text_printf(&r->text, "%8s %10s ", "", "");
-        }
-        trmi_text_printf(&r->text, "%12s%s\n", milliseconds_text(row->bound, a),
-                         has && !row->plan.fits ? "  does not fit" : "");
+        trmi_report_tell(t,
+                         has ? "[words]%-60s [step]%12m [times]%7.2fx [bytes]%10b [bound]%12m"
+                               "[fits]?{|  does not fit}\n"
+                             : "[words]%-60s            -                     [bound]%12m\n",
+                         trmi_string("words", words), trmi_real("step", row->plan.step),
+                         trmi_real("times", row->plan.step / best),
+                         trmi_real("bytes", row->plan.bytes), trmi_real("bound", row->bound),
+                         trmi_bool("fits", row->plan.fits));
     }
-    if (f->count > SHOWN) {
-        trmi_text_printf(&r->text, "and %d more\n", f->count - SHOWN);
-    }
+    trmi_report_tell(t, f->count > SHOWN ? "and [more]%d more\n" : "",
+                     trmi_int("more", f->count - SHOWN));
 }
 
 /* Contract in planner_report.h. The user's plan first, then the chosen shape, then the
  * alternatives. */
-void trmi_figures_print_stages(trmi_figures *r) {
+void trmi_figures_say_stages(trmi_figures *r) {
     const trm_planner *p = r->p;
+    trmi_report *t = &r->report;
     const trmi_pipe_found *f = &p->pipe.found;
     const trmi_found *plain = &trmi_planner_best(p)->found;
     const trmi_pipe_plan *plan = &f->rows[0].plan;
-    char a[24], b[24], words[128];
+    char words[128];
     if (!p->pipe.searched) {
         return;
     }
-    print_given(r);
+    say_given(r);
     if (!p->pipe.chosen) {
-        if (plan->space != NULL && plan->step < plain->objective && plan->fits) {
-            trmi_text_printf(&r->text,
-                             "stages        none is faster by %.0f %%, the least for which stages "
-                             "are taken (--stages auto takes any): ",
-                             100 * p->options.stages_gain);
-        } else {
-            trmi_text_printf(&r->text, "stages        none are better: ");
-        }
-        trmi_text_printf(&r->text, "%d plans with stages, none below %s\n", f->count,
-                         milliseconds_text(f->lower_bound, a));
-        print_rows(r);
+        bool faster = plan->space != NULL && plan->step < plain->objective && plan->fits;
+        trmi_report_tell(
+            t,
+            faster ? "stages        none is faster by [gain]%.0f %%, the least for which stages "
+                     "are taken (--stages auto takes any): "
+                   : "stages        none are better: ",
+            trmi_real("gain", 100 * p->options.stages_gain));
+        trmi_report_tell(t, "[count]%d plans with stages, none below [bound]%m\n",
+                         trmi_int("count", f->count), trmi_real("bound", f->lower_bound));
+        say_rows(r);
         return;
     }
     trmi_pipe_words(&plan->space->mesh, &plan->shape, words, sizeof words);
-    trmi_text_printf(&r->text,
-                     "stages        %s of %lld samples; %.1f %% of the ranks' time is bubble\n",
-                     words, (long long)(p->batch / plan->shape.micros), 100 * plan->bubble);
-    if (plain->infeasible) {
-        trmi_text_printf(&r->text, "without       no plan without stages fits\n");
-    } else {
-        trmi_text_printf(&r->text,
-                         "without       the best plan without stages takes %s (%.2fx), %s a rank\n",
-                         milliseconds_text(plain->objective, a), plain->objective / plan->step,
-                         trmi_bytes_text(plain->best.measure.bytes, b));
-    }
+    trmi_report_tell(t,
+                     "stages        [words]%s of [samples]%d samples; [bubble]%.1f{1e2} %% of the "
+                     "ranks' time is bubble\n",
+                     trmi_string("words", words),
+                     trmi_int("samples", p->batch / plan->shape.micros),
+                     trmi_real("bubble", plan->bubble));
+    trmi_report_tell(
+        t,
+        plain->infeasible ? "without       no plan without stages fits\n"
+                          : "without       the best plan without stages takes [step]%m "
+                            "([times]%.2fx), [bytes]%b a rank\n",
+        trmi_real("step", plain->objective), trmi_real("times", plain->objective / plan->step),
+        trmi_real("bytes", plain->best.measure.bytes));
     if (*trmi_pipe_gap_reason(p) != '\0') {
-        trmi_text_printf(&r->text, "gap           %s\n", trmi_pipe_gap_reason(p));
+        trmi_report_tell(t, "gap           [reason]%s\n",
+                         trmi_string("reason", trmi_pipe_gap_reason(p)));
     }
-    print_runs(r, plan);
-    print_rows(r);
+    say_runs(t, plan);
+    say_rows(r);
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------ */
+/* ---- values ---------------------------------------------------------------------------------- */
 
-/* Appends the members that name a shape of pipeline: no braces, the caller has opened the
- * object. */
-static void json_shape(trmi_text *t, const trmi_pipe_shape *shape, const trmi_mesh *mesh) {
+/* Puts the shape of a pipeline. */
+static void put_shape(trmi_report *t, const trmi_pipe_shape *shape, const trmi_mesh *mesh) {
     char inner[48];
-    trmi_text_printf(t,
-                     "\"stages\":%d,\"mesh\":\"%s\",\"ranks_a_stage\":%d,\"chunks\":%d,"
-                     "\"micro_batches\":%d,\"schedule\":\"%s\",\"recompute\":\"%s\"",
-                     shape->stages, trmi_mesh_text(mesh, inner, sizeof inner),
-                     trmi_mesh_ranks(mesh), shape->chunks, shape->micros,
-                     trmi_pipeline_order_name(shape->order), shape->recompute ? "block" : "off");
+    trmi_report_put(t, trmi_int("stages", shape->stages),
+                    trmi_string("mesh", trmi_mesh_text(mesh, inner, sizeof inner)),
+                    trmi_int("ranks_a_stage", trmi_mesh_ranks(mesh)),
+                    trmi_int("chunks", shape->chunks), trmi_int("micro_batches", shape->micros),
+                    trmi_string("schedule", trmi_pipeline_order_name(shape->order)),
+                    trmi_string("recompute", shape->recompute ? "block" : "off"));
 }
 
-/* Appends the stages: of each its runs of operators, times and memory. */
-static void json_stages(trmi_text *t, const trmi_pipe_plan *plan) {
-    int32_t stages = plan->shape.stages, inner = trmi_mesh_ranks(&plan->space->mesh);
-    trmi_text_printf(t, ",\"stage_list\":[");
-    for (int32_t s = 0; s < stages; s++) {
+/* Puts the runs of operators of stage `s`. */
+static void put_runs(trmi_report *t, const trmi_pipe_plan *plan, int32_t s) {
+    trmi_report_open_array(t, "runs");
+    for (int32_t c = 0; c < plan->shape.chunks; c++) {
+        const trmi_pipe_run *run = &plan->runs[c * plan->shape.stages + s];
+        trmi_report_open_object(t, NULL);
+        trmi_report_put(
+            t, trmi_string("begin", trmi_space_op(plan->space, run->begin)->name),
+            trmi_string("end", trmi_space_op(plan->space, run->end - 1)->name),
+            trmi_int("operators", run->end - run->begin), trmi_int("in_flight", run->in_flight),
+            trmi_real("forward_seconds", run->forward),
+            trmi_real("backward_seconds", run->backward), trmi_real("sent_bytes", run->sent));
+        trmi_report_close(t);
+    }
+    trmi_report_close(t);
+}
+
+/* Puts the stages: of each its runs of operators, times and memory. */
+static void put_stages(trmi_report *t, const trmi_pipe_plan *plan) {
+    int32_t inner = trmi_mesh_ranks(&plan->space->mesh);
+    trmi_report_open_array(t, "stage_list");
+    for (int32_t s = 0; s < plan->shape.stages; s++) {
         const trmi_pipe_stage *rank = &plan->ranks[s];
-        trmi_text_printf(t, "%s{\"stage\":%d,\"first_rank\":%d,\"last_rank\":%d", s ? "," : "", s,
-                         s * inner, (s + 1) * inner - 1);
-        trmi_text_json_number_member(t, "busy_seconds", rank->busy);
-        trmi_text_json_number_member(t, "ends_seconds", rank->ends);
-        trmi_text_json_number_member(t, "update_begins_seconds", fmax(rank->ends, plan->met));
-        trmi_text_json_number_member(t, "update_seconds", rank->update);
-        trmi_text_json_number_member(t, "bubble_seconds", plan->step - rank->busy - rank->update);
-        trmi_text_json_number_member(t, "memory_bytes", rank->bytes);
-        trmi_text_printf(t,
-                         ",\"memory\":{\"parameter_bytes\":%.0f,\"gradient_bytes\":%.0f,"
-                         "\"slot_bytes\":%.0f,\"kept_bytes\":%.0f,\"staging_bytes\":%.0f}",
-                         rank->weight_bytes, rank->gradient_bytes, rank->slot_bytes,
-                         rank->kept_bytes, rank->staging_bytes);
-        trmi_text_printf(t, ",\"runs\":[");
-        for (int32_t c = 0; c < plan->shape.chunks; c++) {
-            const trmi_pipe_run *run = &plan->runs[c * stages + s];
-            trmi_text_printf(t, "%s{\"begin\":", c ? "," : "");
-            trmi_text_json_string(t, trmi_space_op(plan->space, run->begin)->name);
-            trmi_text_printf(t, ",\"end\":");
-            trmi_text_json_string(t, trmi_space_op(plan->space, run->end - 1)->name);
-            trmi_text_printf(t, ",\"operators\":%d,\"in_flight\":%d", run->end - run->begin,
-                             run->in_flight);
-            trmi_text_json_number_member(t, "forward_seconds", run->forward);
-            trmi_text_json_number_member(t, "backward_seconds", run->backward);
-            trmi_text_json_number_member(t, "sent_bytes", run->sent);
-            trmi_text_printf(t, "}");
-        }
-        trmi_text_printf(t, "]}");
+        trmi_report_open_object(t, NULL);
+        trmi_report_put(t, trmi_int("stage", s), trmi_int("first_rank", s * inner),
+                        trmi_int("last_rank", (s + 1) * inner - 1),
+                        trmi_real("busy_seconds", rank->busy),
+                        trmi_real("ends_seconds", rank->ends),
+                        trmi_real("update_begins_seconds", fmax(rank->ends, plan->met)),
+                        trmi_real("update_seconds", rank->update),
+                        trmi_real("bubble_seconds", plan->step - rank->busy - rank->update),
+                        trmi_real("memory_bytes", rank->bytes));
+        trmi_report_open_object(t, "memory");
+        trmi_report_put(t, trmi_whole("parameter_bytes", rank->weight_bytes),
+                        trmi_whole("gradient_bytes", rank->gradient_bytes),
+                        trmi_whole("slot_bytes", rank->slot_bytes),
+                        trmi_whole("kept_bytes", rank->kept_bytes),
+                        trmi_whole("staging_bytes", rank->staging_bytes));
+        trmi_report_close(t);
+        put_runs(t, plan, s);
+        trmi_report_close(t);
     }
-    trmi_text_printf(t, "]");
+    trmi_report_close(t);
 }
 
-/* Appends the played schedule: for each stage its actions with their ends, in order. */
-static void json_actions(trmi_text *t, const trmi_pipe_plan *plan) {
+/* Puts the played schedule: for each stage its actions with their ends, in order. */
+static void put_actions(trmi_report *t, const trmi_pipe_plan *plan) {
     int32_t count = plan->pipeline.count, stages = plan->shape.stages;
-    trmi_text_printf(t, ",\"actions\":[");
+    trmi_report_open_array(t, "actions");
     for (int32_t s = 0; s < stages && count * stages <= ACTIONS; s++) {
-        trmi_text_printf(t, "%s[", s ? "," : "");
-        for (int32_t i = 0; i < count; i++) {
-            const trmi_pipeline_action *a = &plan->pipeline.actions[s * count + i];
-            trmi_text_printf(t, "%s{\"backward\":%s,\"chunk\":%d,\"micro_batch\":%d", i ? "," : "",
-                             a->backward ? "true" : "false", a->chunk, a->micro);
-            trmi_text_json_number_member(t, "begin", plan->starts[s * count + i]);
-            trmi_text_json_number_member(t, "end", plan->ends[s * count + i]);
-            trmi_text_printf(t, "}");
+        trmi_report_open_array(t, NULL);
+        for (int32_t i = s * count; i < (s + 1) * count; i++) {
+            const trmi_pipeline_action *a = &plan->pipeline.actions[i];
+            trmi_report_open_object(t, NULL);
+            trmi_report_put(t, trmi_bool("backward", a->backward), trmi_int("chunk", a->chunk),
+                            trmi_int("micro_batch", a->micro), trmi_real("begin", plan->starts[i]),
+                            trmi_real("end", plan->ends[i]));
+            trmi_report_close(t);
         }
-        trmi_text_printf(t, "]");
+        trmi_report_close(t);
     }
-    trmi_text_printf(t, "]");
+    trmi_report_close(t);
 }
 
-/* Appends "given_pipeline": the user's plan or cut beside the best one; null without one. */
-static void json_given(const trm_planner *p, trmi_text *t) {
+/* Puts the user's plan or cut beside the best one; null without one. */
+static void put_given(trmi_report *t, const trm_planner *p) {
     comparison c;
     if (!compare_plans(p, &c)) {
-        trmi_text_printf(t, ",\"given_pipeline\":null");
+        trmi_report_put(t, trmi_string("given_pipeline", NULL));
         return;
     }
-    trmi_text_printf(t, ",\"given_pipeline\":{");
-    json_shape(t, &c.own->shape, &c.own->space->mesh);
-    trmi_text_printf(t, ",\"compared_with\":\"%s\",\"fits\":%s",
-                     p->pipe.given.space != NULL ? "best plan" : "best cut",
-                     c.own->fits ? "true" : "false");
-    trmi_text_json_number_member(t, "memory_bytes", c.own->bytes);
-    trmi_text_json_number_member(t, "step_seconds", c.mine.step);
-    trmi_text_json_number_member(t, "best_step_seconds", c.other.step);
-    trmi_text_json_number_member(t, "operators_more_seconds", c.mine.work - c.other.work);
-    trmi_text_json_number_member(t, "waits_more_seconds", c.mine.waits - c.other.waits);
-    trmi_text_json_number_member(t, "update_more_seconds", c.mine.update - c.other.update);
-    trmi_text_printf(t, "}");
+    trmi_report_open_object(t, "given_pipeline");
+    put_shape(t, &c.own->shape, &c.own->space->mesh);
+    trmi_report_put(
+        t, trmi_string("compared_with", p->pipe.given.space != NULL ? "best plan" : "best cut"),
+        trmi_bool("fits", c.own->fits), trmi_real("memory_bytes", c.own->bytes),
+        trmi_real("step_seconds", c.mine.step), trmi_real("best_step_seconds", c.other.step),
+        trmi_real("operators_more_seconds", c.mine.work - c.other.work),
+        trmi_real("waits_more_seconds", c.mine.waits - c.other.waits),
+        trmi_real("update_more_seconds", c.mine.update - c.other.update));
+    trmi_report_close(t);
 }
 
-/* Contract in planner_report.h. The same facts for scripts; "pipeline" is null if no stages were
- * chosen. */
-void trmi_figures_json_stages(trmi_figures *r) {
+/* Puts the chosen stages; null: none were chosen. */
+static void put_chosen(trmi_report *t, const trm_planner *p) {
+    const trmi_pipe_plan *plan = &p->pipe.found.rows[0].plan;
+    if (!p->pipe.chosen) {
+        trmi_report_put(t, trmi_string("pipeline", NULL));
+        return;
+    }
+    trmi_report_open_object(t, "pipeline");
+    put_shape(t, &plan->shape, &plan->space->mesh);
+    trmi_report_put(
+        t, trmi_int("micro_batch", p->batch / plan->shape.micros),
+        trmi_real("step_seconds", plan->step), trmi_real("bubble", plan->bubble),
+        trmi_real("memory_bytes", plan->bytes), trmi_real("compiled_bytes", p->pipe.compiled_bytes),
+        trmi_bool("fits", plan->fits), trmi_string("gap_reason", trmi_pipe_gap_reason(p)));
+    put_stages(t, plan);
+    put_actions(t, plan);
+    trmi_report_close(t);
+}
+
+/* Contract in planner_report.h. */
+void trmi_figures_put_stages(trmi_figures *r) {
     const trm_planner *p = r->p;
     const trmi_pipe_found *f = &p->pipe.found;
-    trmi_text *t = &r->text;
+    trmi_report *t = &r->report;
     if (!p->pipe.searched) {
         return;
     }
-    trmi_text_printf(t, ",\"pipeline\":");
-    if (!p->pipe.chosen) {
-        trmi_text_printf(t, "null");
-    } else {
-        const trmi_pipe_plan *plan = &f->rows[0].plan;
-        trmi_text_printf(t, "{");
-        json_shape(t, &plan->shape, &plan->space->mesh);
-        trmi_text_printf(t, ",\"micro_batch\":%lld", (long long)(p->batch / plan->shape.micros));
-        trmi_text_json_number_member(t, "step_seconds", plan->step);
-        trmi_text_json_number_member(t, "bubble", plan->bubble);
-        trmi_text_json_number_member(t, "memory_bytes", plan->bytes);
-        trmi_text_json_number_member(t, "compiled_bytes", p->pipe.compiled_bytes);
-        trmi_text_printf(t, ",\"fits\":%s,\"gap_reason\":", plan->fits ? "true" : "false");
-        trmi_text_json_string(t, trmi_pipe_gap_reason(p));
-        json_stages(t, plan);
-        json_actions(t, plan);
-        trmi_text_printf(t, "}");
-    }
-    json_given(p, t);
+    put_chosen(t, p);
+    put_given(t, p);
     const trmi_found *plain = &trmi_planner_best(p)->found;
-    trmi_text_printf(t, ",\"without_stages\":{\"fits\":%s", plain->infeasible ? "false" : "true");
-    trmi_text_json_number_member(t, "step_seconds", plain->objective);
-    trmi_text_json_number_member(t, "memory_bytes", plain->best.measure.bytes);
-    trmi_text_json_number_member(t, "search_seconds", p->drive.search_seconds);
-    trmi_text_printf(t, "},\"pipeline_solves\":%lld", (long long)f->solves);
-    trmi_text_json_number_member(t, "pipeline_search_seconds", f->seconds);
-    trmi_text_printf(t, ",\"pipelines\":[");
+    trmi_report_open_object(t, "without_stages");
+    trmi_report_put(t, trmi_bool("fits", !plain->infeasible),
+                    trmi_real("step_seconds", plain->objective),
+                    trmi_real("memory_bytes", plain->best.measure.bytes),
+                    trmi_real("search_seconds", p->drive.search_seconds));
+    trmi_report_close(t);
+    trmi_report_put(t, trmi_int("pipeline_solves", f->solves),
+                    trmi_real("pipeline_search_seconds", f->seconds));
+    trmi_report_open_array(t, "pipelines");
     for (int32_t i = 0; i < f->count && i < ALTERNATIVES; i++) {
         const trmi_pipe_row *row = &f->rows[i];
-        trmi_text_printf(t, "%s{", i ? "," : "");
-        json_shape(t, &row->shape, &row->mesh);
-        trmi_text_json_number_member(t, "lower_bound", row->bound);
-        trmi_text_json_number_member(t, "step_seconds",
-                                     row->plan.space != NULL ? row->plan.step : NAN);
-        trmi_text_json_number_member(t, "memory_bytes",
-                                     row->plan.space != NULL ? row->plan.bytes : NAN);
-        trmi_text_printf(t, ",\"fits\":%s}",
-                         row->plan.space != NULL && row->plan.fits ? "true" : "false");
+        const bool has = row->plan.space != NULL;
+        trmi_report_open_object(t, NULL);
+        put_shape(t, &row->shape, &row->mesh);
+        trmi_report_put(t, trmi_real("lower_bound", row->bound),
+                        trmi_real("step_seconds", has ? row->plan.step : NAN),
+                        trmi_real("memory_bytes", has ? row->plan.bytes : NAN),
+                        trmi_bool("fits", has && row->plan.fits));
+        trmi_report_close(t);
     }
-    trmi_text_printf(t, "]");
+    trmi_report_close(t);
 }

@@ -47,7 +47,6 @@ struct trmi_simulation {
     } what_if[8];
     int32_t what_if_count;
     double straggler, seconds;
-    trmi_text text;
 };
 typedef struct trmi_simulation simulation;
 
@@ -200,109 +199,106 @@ static trm_status what_if(simulation *s, trm_error *err) {
 
 /* ---- report ---------------------------------------------------------------------------------- */
 
-/* Prints a scaling table. */
-static void tell_points(trmi_text *t, const char *title, const point *points, int32_t count,
-                        bool strong) {
+/* Puts a scaling table. "#efficiency" and "#plan" are for its lines. */
+static void put_points(trmi_report *t, const char *key, const point *points, int32_t count,
+                       bool strong) {
     char mesh[48];
-    trmi_text_printf(t, "\n%s\n%7s %-14s %8s %12s %12s %11s %12s %12s  %s\n", title, "ranks",
-                     "mesh", "batch", "step ms", "bound ms", "samples/s", "efficiency",
-                     "data par. ms", "plan");
+    trmi_report_open_array(t, key);
     for (int32_t i = 0; i < count; i++) {
         const point *o = &points[i], *first = &points[0];
         double alone = strong ? first->step * first->ranks / ((double)o->ranks * o->step)
                               : first->step / o->step;
-        double rate = (double)o->batch / o->step;
-        trmi_text_printf(t, "%7d %-14s %8lld %12.3f %12.3f %11.*f %11.1f%% %12.3f  %s%s\n",
-                         (int)o->ranks, trmi_mesh_text(&o->mesh, mesh, sizeof mesh),
-                         (long long)o->batch, o->step * 1e3, o->bound * 1e3, rate < 100 ? 1 : 0,
-                         rate, 100 * alone, o->data_parallel * 1e3, o->plan,
-                         o->fits ? "" : "; does not fit");
+        trmi_report_open_object(t, NULL);
+        trmi_report_put(t, trmi_int("ranks", o->ranks),
+                        trmi_string("mesh", trmi_mesh_text(&o->mesh, mesh, sizeof mesh)),
+                        trmi_int("global_batch", o->batch), trmi_nine("step_seconds", o->step),
+                        trmi_nine("lower_bound", o->bound),
+                        trmi_nine("samples_per_second", (double)o->batch / o->step),
+                        trmi_nine("data_parallel_seconds", o->data_parallel),
+                        trmi_nine("exposed_seconds", o->exposed),
+                        trmi_whole("memory_bytes", o->bytes), trmi_bool("fits", o->fits),
+                        trmi_real("#efficiency", alone), trmi_string("#plan", o->plan));
+        trmi_report_close(t);
+    }
+    trmi_report_close(t);
+}
+
+/* Puts the simulation. */
+static void put_simulation(const simulation *s, trmi_report *t) {
+    trm_planner_info info;
+    trm_planner_get_info(s->p, &info);
+    trmi_report_put(t, trmi_string("event", "simulate"), trmi_int("ranks", info.ranks),
+                    trmi_string("mesh", info.mesh), trmi_int("global_batch", s->p->batch),
+                    trmi_nine("step_seconds", info.step_seconds),
+                    trmi_nine("samples_per_second", info.samples_per_second),
+                    trmi_whole("memory_bytes", info.memory_bytes));
+    trmi_report_open_object(t, "certificate");
+    trmi_report_put(t, trmi_nine("objective", info.step_seconds),
+                    trmi_nine("lower_bound", info.lower_bound), trmi_nine("gap", info.gap),
+                    trmi_nine("solve_seconds", info.solve_seconds));
+    trmi_report_close(t);
+    trmi_report_put(t, trmi_string("links", s->p->options.links == NULL ? "guessed" : "given"));
+    put_points(t, "weak", s->weak, s->weak_count, false);
+    put_points(t, "strong", s->strong, s->strong_count, true);
+    trmi_report_open_array(t, "what_if");
+    for (int32_t i = 0; i < s->what_if_count; i++) {
+        trmi_report_open_object(t, NULL);
+        trmi_report_put(t, trmi_string("what", s->what_if[i].what),
+                        trmi_nine("step_seconds", s->what_if[i].step),
+                        trmi_nine("best_plan_seconds", s->what_if[i].searched),
+                        trmi_real("#more", 100 * (s->what_if[i].step / info.step_seconds - 1)));
+        trmi_report_close(t);
+    }
+    trmi_report_close(t);
+    trmi_report_open_object(t, "straggler");
+    trmi_report_put(t, trmi_nine("times", fmax(1, s->slow)),
+                    trmi_nine("step_seconds", s->straggler),
+                    trmi_real("#more", 100 * (s->straggler / info.step_seconds - 1)));
+    trmi_report_close(t);
+    trmi_report_put(t, trmi_nine("simulate_seconds", s->seconds));
+    if (t->json) {
+        trmi_planner_put_timeline(s->p, t);
     }
 }
 
-/* Prints the simulation as text. */
-static void print_text(simulation *s) {
-    trmi_text *t = &s->text;
-    trm_planner_info info;
-    trm_planner_get_info(s->p, &info);
-    trmi_text_printf(t, "ranks         %d, mesh %s, global batch %lld\n", (int)info.ranks,
-                     info.mesh, (long long)s->p->batch);
-    char memory[TRMI_BYTES_TEXT];
-    trmi_text_printf(t, "step          %.3f ms, no plan below %.3f ms; %.*f samples/s; %s a rank\n",
-                     info.step_seconds * 1e3, info.lower_bound * 1e3,
-                     info.samples_per_second < 100 ? 1 : 0, info.samples_per_second,
-                     trmi_bytes_text(info.memory_bytes, memory));
+/* Says the head, the tables and what would change the step. */
+static void say_simulation(const simulation *s, trmi_report *t) {
+    static const char row[] = "[ranks]%7d [mesh]%-14s [global_batch]%8d [step_seconds]%12.3f{1e3} "
+                              "[lower_bound]%12.3f{1e3} [samples_per_second]%11r "
+                              "[#efficiency]%11.1f{1e2}%% [data_parallel_seconds]%12.3f{1e3}  "
+                              "[#plan]%s[fits]?{|; does not fit}\n";
+    static const char head[] = "  ranks mesh              batch      step ms     bound ms   "
+                               "samples/s   efficiency data par. ms  plan\n";
+    const trmi_level *guess = &s->p->links.levels[0];
+    trmi_report_say(t, "ranks         [ranks]%d, mesh [mesh]%s, global batch [global_batch]%d\n"
+                       "step          [step_seconds]%.3f{1e3} ms, no plan below "
+                       "[certificate.lower_bound]%.3f{1e3} ms; [samples_per_second]%r samples/s; "
+                       "[memory_bytes]%b a rank\n");
     if (s->p->options.links == NULL) {
-        const trmi_level *guess = &s->p->links.levels[0];
-        trmi_text_printf(t,
-                         "assuming      a device a rank, each as fast as this machine with %d "
-                         "thread%s; messages are guessed, %.3g us and %.3g GB/s a rank: "
-                         "--links FILE says what they are\n",
-                         s->p->costs.threads, s->p->costs.threads == 1 ? "" : "s",
-                         guess->alpha * 1e6, 1e-9 / guess->beta);
+        trmi_report_tell(t,
+                         "assuming      a device a rank, each as fast as this machine with "
+                         "[threads]%d thread[one]?{|s}; messages are guessed, [alpha]%.3g{1e6} "
+                         "us and [rate]%.3g GB/s a rank: --links FILE says what they are\n",
+                         trmi_int("threads", s->p->costs.threads),
+                         trmi_bool("one", s->p->costs.threads == 1),
+                         trmi_real("alpha", guess->alpha), trmi_real("rate", 1e-9 / guess->beta));
     }
-    /* Print the tables. */
-    tell_points(t, "weak scaling: the same samples a rank", s->weak, s->weak_count, false);
-    tell_points(t, "strong scaling: the same global batch", s->strong, s->strong_count, true);
-    trmi_text_printf(t, "\n%-40s %12s %9s %18s\n", "what if", "this plan ms", "",
-                     "best plan there ms");
-    for (int32_t i = 0; i < s->what_if_count; i++) {
-        trmi_text_printf(
-            t, "%-40s %12.3f %+8.1f%% %18.3f\n", s->what_if[i].what, s->what_if[i].step * 1e3,
-            100 * (s->what_if[i].step / info.step_seconds - 1), s->what_if[i].searched * 1e3);
-    }
-    trmi_text_printf(t, "one rank %.3g times as slow                %11.3f %+8.1f%%\n",
-                     fmax(1, s->slow), s->straggler * 1e3,
-                     100 * (s->straggler / info.step_seconds - 1));
-    trmi_text_printf(t, "\nsimulated in %.2f s\n", s->seconds);
-}
-
-/* Appends a scaling table as a JSON array. */
-static void json_points(trmi_text *t, const char *key, const point *points, int32_t count) {
-    char mesh[48];
-    trmi_text_printf(t, ",\"%s\":[", key);
-    for (int32_t i = 0; i < count; i++) {
-        const point *o = &points[i];
-        trmi_text_printf(t,
-                         "%s{\"ranks\":%d,\"mesh\":\"%s\",\"global_batch\":%lld,\"step_seconds\":%."
-                         "9g,\"lower_bound\":%.9g,"
-                         "\"samples_per_second\":%.9g,\"data_parallel_seconds\":%.9g,\"exposed_"
-                         "seconds\":%.9g,\"memory_bytes\":%.0f,\"fits\":%s}",
-                         i ? "," : "", (int)o->ranks, trmi_mesh_text(&o->mesh, mesh, sizeof mesh),
-                         (long long)o->batch, o->step, o->bound, (double)o->batch / o->step,
-                         o->data_parallel, o->exposed, o->bytes, o->fits ? "true" : "false");
-    }
-    trmi_text_printf(t, "]");
-}
-
-/* Appends the simulation as one JSON object. */
-static void tell_json(simulation *s) {
-    trmi_text *t = &s->text;
-    trm_planner_info info;
-    trm_planner_get_info(s->p, &info);
-    trmi_text_printf(t,
-                     "{\"event\":\"simulate\",\"ranks\":%d,\"mesh\":\"%s\",\"global_batch\":%lld,"
-                     "\"step_seconds\":%.9g,"
-                     "\"samples_per_second\":%.9g,\"memory_bytes\":%.0f,\"certificate\":{"
-                     "\"objective\":%.9g,\"lower_bound\":%.9g,"
-                     "\"gap\":%.9g,\"solve_seconds\":%.9g},\"links\":\"%s\"",
-                     (int)info.ranks, info.mesh, (long long)s->p->batch, info.step_seconds,
-                     info.samples_per_second, info.memory_bytes, info.step_seconds,
-                     info.lower_bound, info.gap, info.solve_seconds,
-                     s->p->options.links == NULL ? "guessed" : "given");
-    json_points(t, "weak", s->weak, s->weak_count);
-    json_points(t, "strong", s->strong, s->strong_count);
-    trmi_text_printf(t, ",\"what_if\":[");
-    for (int32_t i = 0; i < s->what_if_count; i++) {
-        trmi_text_printf(t, "%s{\"what\":\"%s\",\"step_seconds\":%.9g,\"best_plan_seconds\":%.9g}",
-                         i ? "," : "", s->what_if[i].what, s->what_if[i].step,
-                         s->what_if[i].searched);
-    }
-    trmi_text_printf(
-        t, "],\"straggler\":{\"times\":%.9g,\"step_seconds\":%.9g},\"simulate_seconds\":%.9g",
-        fmax(1, s->slow), s->straggler, s->seconds);
-    trmi_planner_json_timeline(s->p, t);
-    trmi_text_printf(t, "}");
+    trmi_report_say(t, "\nweak scaling: the same samples a rank\n");
+    trmi_report_say(t, head);
+    trmi_report_say_each(t, "weak", row, NULL);
+    trmi_report_say(t, "\nstrong scaling: the same global batch\n");
+    trmi_report_say(t, head);
+    trmi_report_say_each(t, "strong", row, NULL);
+    trmi_report_say(
+        t,
+        "\nwhat if                                  this plan ms           best plan there ms\n");
+    trmi_report_say_each(t, "what_if",
+                         "[what]%-40s [step_seconds]%12.3f{1e3} [#more]%+8.1f%% "
+                         "[best_plan_seconds]%18.3f{1e3}\n",
+                         NULL);
+    trmi_report_say(t, "one rank [straggler.times]%.3g times as slow                "
+                       "[straggler.step_seconds]%11.3f{1e3} [straggler.#more]%+8.1f%%\n"
+                       "\nsimulated in [simulate_seconds]%.2f s\n");
 }
 
 /* Fills the tables of these options, unless the planner has them. */
@@ -335,13 +331,14 @@ trm_status trm_planner_simulate(trm_planner *p, const trm_simulation_options *op
     TRMI_NEED(err, p, options, text);
     TRMI_TRY(fill_tables(p, options, err));
     TRMI_TRY(options->trace != NULL ? trmi_planner_write_trace(p, options->trace, err) : TRM_OK);
-    simulation *s = p->simulation;
-    s->text = (trmi_text){0};
-    (options->json ? tell_json : print_text)(s);
-    if (s->text.failed) {
-        trmi_text_free(&s->text);
+    trmi_report report;
+    trmi_report_begin(&report, options->json);
+    put_simulation(p->simulation, &report);
+    say_simulation(p->simulation, &report);
+    char *made = trmi_report_end(&report);
+    if (made == NULL) {
         return TRMI_NO_MEMORY(err, "for the report");
     }
-    *text = s->text.data;
+    *text = made;
     return TRM_OK;
 }

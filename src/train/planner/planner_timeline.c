@@ -93,7 +93,7 @@ trm_status trmi_planner_write_trace(const trm_planner *p, const char *path, trm_
 
 /* Contract in planner.h. Without memory for the timeline the report has none, and a plan with
  * stages has its actions instead. */
-void trmi_planner_json_timeline(const trm_planner *p, trmi_text *t) {
+void trmi_planner_put_timeline(const trm_planner *p, trmi_report *t) {
     const trmi_space *s = trmi_planner_best(p)->space;
     trmi_timeline timeline;
     trm_error ignored;
@@ -105,19 +105,19 @@ void trmi_planner_json_timeline(const trm_planner *p, trmi_text *t) {
         return;
     }
     int64_t count = timeline.count < EVENTS_MOST ? timeline.count : EVENTS_MOST;
-    trmi_text_printf(t, ",\"timeline_events\":%lld,\"timeline\":[", (long long)timeline.count);
+    trmi_report_put(t, trmi_int("timeline_events", timeline.count));
+    trmi_report_open_array(t, "timeline");
     for (int64_t i = 0; i < count; i++) {
         const trmi_simulated_event *e = &timeline.events[i];
         char name[256];
-        trmi_text_printf(t, "%s{\"name\":", i > 0 ? "," : "");
-        trmi_text_json_string(t, event_name(s, e, name, sizeof name));
-        trmi_text_printf(t,
-                         ",\"kind\":\"%s\",\"phase\":\"%s\",\"hidden\":%s,\"begin\":%.9g,"
-                         "\"end\":%.9g,\"bytes\":%.0f}",
-                         event_category(e), e->phase == TRMI_FORWARD ? "forward" : "backward",
-                         is_hidden(e) ? "true" : "false", e->begin, e->begin + e->seconds,
-                         e->bytes);
+        trmi_report_open_object(t, NULL);
+        trmi_report_put(t, trmi_string("name", event_name(s, e, name, sizeof name)),
+                        trmi_string("kind", event_category(e)),
+                        trmi_string("phase", e->phase == TRMI_FORWARD ? "forward" : "backward"),
+                        trmi_bool("hidden", is_hidden(e)), trmi_nine("begin", e->begin),
+                        trmi_nine("end", e->begin + e->seconds), trmi_whole("bytes", e->bytes));
+        trmi_report_close(t);
     }
-    trmi_text_printf(t, "]");
+    trmi_report_close(t);
     trmi_timeline_free(&timeline);
 }
