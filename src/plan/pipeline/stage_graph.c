@@ -8,7 +8,8 @@
  *
  * A forward operator is in the virtual stage of its name in the training graph, no earlier than
  * what it reads. A backward operator is in the stage of its forward operator, no later than the
- * gradients that it reads. Values that are made of parameters alone (casts) are computed
+ * gradients that it reads; the sum of a parameter's gradients, which has no forward operator, is
+ * where the last of them is made. Values that are made of parameters alone (casts) are computed
  * wherever they are read. A parameter that several stages read is updated by the stage in which
  * its gradient is complete; the others get its values after each update. All ranks decide from
  * the same graph. */
@@ -116,8 +117,21 @@ static int32_t stage_of_origin(const stager *s, const char *origin, int64_t begi
     return -1;
 }
 
+/* Returns the earliest stage of the gradients that a backward operator reads; `stage`: if that is
+ * earlier, or -1, where it reads none. */
+static int32_t earliest_gradient(const stager *s, const trmi_op *op, int32_t stage) {
+    for (int32_t j = 0; j < op->inputs_count; j++) {
+        int32_t maker = s->g->values[op->inputs[j]].op;
+        bool gradient = op->inputs[j] != 0 && s->backward[maker] && s->stage[maker] >= 0;
+        bool earlier = stage < 0 || s->stage[maker] < stage;
+        stage = gradient && earlier ? s->stage[maker] : stage;
+    }
+    return stage;
+}
+
 /* Stages of the backward operators: no earlier than where they are read (what is computed again for
- * a later stage), and without a forward operator just there. */
+ * a later stage), and without a forward operator just there. A sum of gradients that nothing reads
+ * must not draw what it adds to another stage. */
 static trm_status place_backward(stager *s, int64_t begin, trm_error *err) {
     const trm_graph *g = s->g;
     int32_t *wanted; /* [values] latest stage that reads it */
@@ -140,18 +154,15 @@ static trm_status place_backward(stager *s, int64_t begin, trm_error *err) {
             int32_t reader = wanted[op->outputs[j]] - 1;
             s->stage[i] = reader > s->stage[i] ? reader : s->stage[i];
         }
-        s->stage[i] = s->stage[i] < 0 ? last : s->stage[i];
-        for (int32_t j = 0; j < op->inputs_count; j++) {
+        for (int32_t j = 0; s->stage[i] >= 0 && j < op->inputs_count; j++) {
             wanted[op->inputs[j]] =
                 s->stage[i] + 1 > wanted[op->inputs[j]] ? s->stage[i] + 1 : wanted[op->inputs[j]];
         }
     }
     for (int64_t i = begin; i < g->ops_count; i++) {
-        const trmi_op *op = &g->ops[i];
-        for (int32_t j = 0; j < op->inputs_count && s->stage[i] >= 0; j++) {
-            int32_t maker = g->values[op->inputs[j]].op;
-            bool gradient = op->inputs[j] != 0 && s->backward[maker] && s->stage[maker] >= 0;
-            s->stage[i] = gradient && s->stage[maker] < s->stage[i] ? s->stage[maker] : s->stage[i];
+        if (!trmi_is_leaf(&g->ops[i])) {
+            int32_t stage = earliest_gradient(s, &g->ops[i], s->stage[i]);
+            s->stage[i] = stage < 0 ? last : stage;
         }
     }
     return TRM_OK;

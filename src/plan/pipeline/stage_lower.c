@@ -102,10 +102,7 @@ trm_status trmi_stage_lower(trm_program *program, trm_error *err) {
 
 int32_t trmi_stage_slots(const trmi_staged *s, int32_t edge) {
     const trmi_stage_message *m = &s->messages[edge];
-    const bool sends = s->edges[edge].from % s->pipeline.stages == s->stage,
-               receives = s->edges[edge].to % s->pipeline.stages == s->stage;
-    return sends || receives ? (int32_t)trmi_max_i64(sends ? m->kept : 1, receives ? m->waiting : 1)
-                             : 0;
+    return trmi_pipeline_slots(&s->pipeline, &s->edges[edge], s->stage, m->kept, m->waiting);
 }
 
 int64_t trmi_staged_bytes(const trm_program *program) {

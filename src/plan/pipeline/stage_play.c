@@ -90,6 +90,14 @@ int32_t trmi_pipeline_messages(const trmi_pipeline *p, const trmi_pipeline_edge 
     return count;
 }
 
+int32_t trmi_pipeline_slots(const trmi_pipeline *p, const trmi_pipeline_edge *edge, int32_t rank,
+                            int32_t kept, int32_t waiting) {
+    const bool sends = edge->from % p->stages == rank, receives = edge->to % p->stages == rank;
+    int32_t most = sends && kept > 1 ? kept : 1;
+    most = receives && waiting > most ? waiting : most;
+    return sends || receives ? most : 0;
+}
+
 /* ---- each rank by itself --------------------------------------------------------------------- */
 
 /* Checks that a rank runs each forward and each backward once, micro-batches of a chunk in order

@@ -69,6 +69,11 @@ int32_t trmi_pipeline_chain(const trmi_pipeline *pipeline, trmi_pipeline_edge *o
  * `out`: [edges_count * micros]; NULL: only counts. Returns their number. */
 int32_t trmi_pipeline_messages(const trmi_pipeline *pipeline, const trmi_pipeline_edge *edges,
                                int32_t edges_count, int32_t from, int32_t to, int32_t *out);
+/* Returns how many messages of an edge rank `rank` has room for: those on the way, or waiting for
+ * the action that reads them; one message between chunks of one rank has one place. 0: the rank has
+ * no part in the edge. kept, waiting: of the edge (trmi_pipeline_play) */
+int32_t trmi_pipeline_slots(const trmi_pipeline *pipeline, const trmi_pipeline_edge *edge,
+                            int32_t rank, int32_t kept, int32_t waiting);
 /* Returns whether an action of virtual stage `stage` sends (reads) the messages of an edge. */
 static inline bool trmi_pipeline_sends(const trmi_pipeline_edge *edge, int32_t stage,
                                        bool backward) {

@@ -91,8 +91,7 @@ trm_status trmi_stage_lower(trm_program *program, trm_error *err);
 static inline int64_t trmi_stage_message_bytes(const trmi_stage_message *message) {
     return message->count * (int64_t)trm_dtype_bytes(message->dtype);
 }
-/* Returns how many messages of an edge this stage has room for: those that are on the way, or wait
- * for the chunk that reads them. 0: the stage has no part in the edge. */
+/* Returns how many messages of an edge this stage has room for (trmi_pipeline_slots). */
 int32_t trmi_stage_slots(const trmi_staged *staged, int32_t edge);
 /* Returns the bytes that a program of a stage takes beside its arenas: messages, and the inputs of
  * its micro-batches. 0: the program has no stages. */

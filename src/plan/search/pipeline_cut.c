@@ -253,11 +253,11 @@ static int32_t list_edges(cutting *c, const trmi_pipe_cut *cut, double *backward
         int32_t from = edge.from % stages, to = edge.to % stages;
         if (from != to) {
             edge.seconds = costs->message(costs->context, stages, from, to, of->bytes);
-            backward[edge.from] += of->seconds;
-            backward[edge.to] += of->seconds;
             after[to] += costs->message(costs->context, stages, to, from, of->bytes);
         }
         if (edge.from != edge.to) {
+            backward[edge.from] += of->seconds;
+            backward[edge.to] += of->seconds;
             c->edges[kept++] = edge;
         }
     }

@@ -84,7 +84,7 @@ static trmi_spread read_as(const pricing *p, int32_t n, int32_t input) {
     return read;
 }
 
-/* Adds a message; both ranks copy it. */
+/* Adds a message; both virtual stages copy it, also where one rank has both. */
 static void add_edge(pricing *p, int32_t from, int32_t to, bool backward, double bytes) {
     int32_t stages = p->plan->shape.stages;
     p->edges[p->edges_count] =
@@ -97,12 +97,9 @@ static void add_edge(pricing *p, int32_t from, int32_t to, bool backward, double
                                             : p->costs->message(p->costs->context, stages,
                                                                 from % stages, to % stages, bytes)};
     p->bytes[p->edges_count++] = bytes;
-    if (from % stages == to % stages) {
-        return;
-    }
     double copy = trmi_price(&p->s->prices, &p->s->mesh, TRMI_MOVE_LOCAL, 0, bytes);
     trmi_pipe_run *sender = &p->plan->runs[from], *receiver = &p->plan->runs[to];
-    sender->sent += bytes;
+    sender->sent += from % stages == to % stages ? 0 : bytes;
     *(backward ? &sender->backward : &sender->forward) += copy;
     *(backward ? &receiver->backward : &receiver->forward) += copy;
 }
@@ -219,12 +216,13 @@ static void add_memory(pricing *p, const int32_t *kept, const int32_t *waiting) 
     for (int32_t r = 0; r < plan->shape.stages; r++) {
         plan->ranks[r].staging_bytes = inputs * (plan->shape.micros + 1);
     }
-    /* copies of messages on both sides */
+    /* messages, on both sides */
     for (int32_t e = 0; e < p->edges_count; e++) {
-        int32_t from = p->edges[e].from % plan->shape.stages,
-                to = p->edges[e].to % plan->shape.stages;
-        plan->ranks[from].staging_bytes += from != to ? kept[e] * p->bytes[e] : 0;
-        plan->ranks[to].staging_bytes += from != to ? waiting[e] * p->bytes[e] : 0;
+        for (int32_t r = 0; r < plan->shape.stages; r++) {
+            plan->ranks[r].staging_bytes +=
+                p->bytes[e] *
+                trmi_pipeline_slots(&plan->pipeline, &p->edges[e], r, kept[e], waiting[e]);
+        }
     }
     /* Add each run; activations count once for each micro-batch in flight. */
     for (int32_t v = 0; v < p->runs; v++) {

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of the search for plans with stages against complete enumeration: every shape, every cut
  * into stages, every strategy of every operator, parameters in parts and recompute, with and
- * without limits of memory. */
+ * without limits of memory; and against the programs of stages, whose messages are those that the
+ * search counts. */
 #include "check.h"
 
+#include "plan/pipeline/stages.h"
 #include "plan/search/pipeline_search.h"
 
 #include "base/rng.h"
@@ -15,10 +17,11 @@ static trm_error err;
 typedef struct net {
     int64_t batch, widths[8];
     int32_t layers;
-    bool tied; /* the first and the last matrix are one */
+    int32_t tied; /* the layer that has the first one's matrix; 0 = none */
     bool shared, parts;
     double overlap;
     trm_graph *graphs[8]; /* by the logarithm of the micro-batches */
+    trm_node losses[8];
     trm_program *programs[8];
 } net;
 
@@ -45,7 +48,7 @@ static const trm_graph *graph_of(net *n, int32_t micros) {
     for (int32_t i = 0; i < n->layers; i++) {
         char name[16];
         snprintf(name, sizeof name, "w%d", (int)i);
-        bool again = n->tied && i == n->layers - 1;
+        bool again = i > 0 && i == n->tied;
         trm_node w = again ? first
                            : trm_parameter(g, name, trm_shape_of(n->widths[i + 1], n->widths[i]),
                                            TRM_INIT_LINEAR);
@@ -53,7 +56,7 @@ static const trm_graph *graph_of(net *n, int32_t micros) {
         x = trm_linear(g, x, w, TRM_NO_NODE);
         x = i + 1 < n->layers ? trm_relu(g, x) : x;
     }
-    trm_node loss = trm_softmax_cross_entropy(g, x, y, NULL);
+    trm_node loss = n->losses[at] = trm_softmax_cross_entropy(g, x, y, NULL);
     CHECK_OK(trm_graph_check(g, &err), err);
     CHECK_OK(trmi_plan_create(g, &(trmi_plan_options){.loss = loss, .dense_gradients = true},
                               &n->programs[at], &err),
@@ -181,6 +184,13 @@ static int64_t draw_bounded(int64_t k, uint64_t what, int64_t least, int64_t mos
                                  (uint32_t)(most - least + 1));
 }
 
+/* Lets a layer have the first one's matrix. */
+static void tie_layer(net *n, int32_t layer) {
+    n->tied = layer;
+    n->widths[layer] = n->widths[0];
+    n->widths[layer + 1] = n->widths[1];
+}
+
 static void finds_the_optimum_of_small_cases(void **state) {
     (void)state;
     int exact = 0, limited = 0, proven = 0;
@@ -190,16 +200,15 @@ static void finds_the_optimum_of_small_cases(void **state) {
         bool meshes = k % 6 == 0; /* 4 ranks: stages of 2 ranks; few operators */
         net n = {.batch = 8,
                  .layers = meshes ? 2 - (k % 4 == 0) : (int32_t)draw_bounded(k, 1, 3, 5),
-                 .tied = k % 4 == 1,
+                 .tied = 0,
                  .parts = meshes && k % 4 == 0,
                  .overlap = k % 5 == 0 ? 0.5 : 0,
                  .shared = k % 2 == 1};
         for (int32_t i = 0; i <= n.layers; i++) {
             n.widths[i] = draw_bounded(k, 2 + (uint64_t)i, 8, 400);
         }
-        if (n.tied) {
-            n.widths[n.layers] = n.widths[1];
-            n.widths[n.layers - 1] = n.widths[0];
+        if (k % 4 == 1) {
+            tie_layer(&n, n.layers - 1);
         }
         trmi_pipe_options o = {.ranks = meshes ? 4 : 2 + 2 * (int32_t)(k % 2),
                                .batch = n.batch,
@@ -257,6 +266,98 @@ static void finds_the_optimum_of_small_cases(void **state) {
     assert_true(exact >= 60 && limited >= 8 && proven >= 20);
 }
 
+/* Returns whether the two layers of one matrix are chunks of one rank. */
+static bool is_within_rank(const trmi_pipe_plan *plan, const net *n) {
+    int32_t layer = 0, of[2] = {-1, -1};
+    for (int32_t v = 0; v < plan->shape.stages * plan->shape.chunks; v++) {
+        for (int32_t i = plan->runs[v].begin; i < plan->runs[v].end; i++) {
+            bool linear = trmi_space_op(plan->space, i)->kind == TRMI_OP_LINEAR;
+            of[0] = linear && layer == 0 ? v : of[0];
+            of[1] = linear && layer == n->tied ? v : of[1];
+            layer += linear;
+        }
+    }
+    return of[0] != of[1] && of[0] % plan->shape.stages == of[1] % plan->shape.stages;
+}
+
+/* Compiles one stage of a plan that cuts no operator, and returns the bytes of its messages. */
+static int64_t compiled_messages(const net *n, const trmi_pipe_plan *plan, int32_t stage) {
+    const trmi_pipe_shape *shape = &plan->shape;
+    int at = 0;
+    char begins[128] = "";
+    trm_program *program;
+    trmi_partition_plan *cuts;
+    while (1 << at < shape->micros) {
+        at++;
+    }
+    for (int32_t v = 1; v < shape->stages * shape->chunks; v++) {
+        size_t used = strlen(begins);
+        snprintf(begins + used, sizeof begins - used, "%s%s", v > 1 ? "," : "",
+                 trmi_space_op(plan->space, plan->begins[v])->name);
+    }
+    const trmi_stage_options stages = {.stages = shape->stages,
+                                       .chunks = shape->chunks,
+                                       .micros = shape->micros,
+                                       .order = shape->order,
+                                       .stage = stage,
+                                       .begins = begins};
+    CHECK_OK(trmi_space_plan(plan->space, &plan->choice, &cuts, &err), err);
+    const trmi_plan_options options = {
+        .loss = n->losses[at], .dense_gradients = true, .partition = cuts, .stages = &stages};
+    CHECK_OK(trmi_plan_create(n->graphs[at], &options, &program, &err), err);
+    int64_t bytes =
+        trmi_staged_bytes(program) - program->arena_bytes[TRMI_ARENA_INPUT] * shape->micros;
+    trmi_plan_destroy(program);
+    trmi_partition_plan_destroy(cuts);
+    return bytes;
+}
+
+/* The search counts the messages of a stage as its program takes memory for them: each schedule,
+ * with a matrix of two layers in every place, between the chunks of one rank, too. */
+static void programs_have_the_messages_that_are_counted(void **state) {
+    (void)state;
+    enum { LAYERS = 6, BATCH = 8 };
+    static const trmi_pipe_shape shapes[] = {{2, 1, 4, TRMI_ORDER_1F1B, false},
+                                             {3, 1, 8, TRMI_ORDER_GPIPE, false},
+                                             {2, 2, 4, TRMI_ORDER_INTERLEAVED, false},
+                                             {2, 3, 2, TRMI_ORDER_INTERLEAVED, false},
+                                             {3, 2, 8, TRMI_ORDER_INTERLEAVED, false}};
+    const trmi_pipe_costs costs = {.message = message_seconds};
+    int within = 0;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        for (int32_t tied = 0; tied < LAYERS; tied++) {
+            net n = {.batch = BATCH, .layers = LAYERS, .widths = {24, 16, 40, 8, 32, 48, 16}};
+            if (tied > 0) {
+                tie_layer(&n, tied);
+            }
+            const trmi_pipe_shape *shape = &shapes[i];
+            int32_t cuts[64], runs = shape->stages * shape->chunks, begins[LAYERS] = {0};
+            trmi_arena arena = {0};
+            trmi_space *s;
+            const trmi_mesh one = {0};
+            CHECK_OK(make_space(&n, &one, shape->micros, false, &s, &err), err);
+            /* one cut is a layer or its ReLU */
+            int32_t count = trmi_pipe_cuts(s, cuts);
+            for (int32_t v = 1; v < runs; v++) {
+                begins[v] = cuts[v * (count + 1) / runs - 1];
+            }
+            trmi_pipe_plan plan = {.shape = *shape, .space = s, .begins = begins};
+            assert_true(trmi_choice_open(&plan.choice, s, &arena));
+            CHECK_OK(trmi_pipe_measure(&costs, &plan, &arena, &err), err);
+            double inputs = BATCH / shape->micros * (n.widths[0] + 1) * 4.0 * (shape->micros + 1);
+            for (int32_t r = 0; r < shape->stages; r++) {
+                double counted = plan.ranks[r].staging_bytes - inputs;
+                assert_int_equal((int64_t)counted, compiled_messages(&n, &plan, r));
+            }
+            within += tied > 0 && is_within_rank(&plan, &n);
+            trmi_arena_free(&arena);
+            trmi_space_destroy(s);
+            free_net(&n);
+        }
+    }
+    assert_true(within >= 4);
+}
+
 /* A batch of 8 on 4 ranks: a rank that is the whole stage reads all 8 samples, one of 4 ranks of a
  * stage reads 2. */
 static void micro_batches_divide_what_a_rank_reads(void **state) {
@@ -297,6 +398,7 @@ static void micro_batches_divide_what_a_rank_reads(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_the_optimum_of_small_cases),
+        cmocka_unit_test(programs_have_the_messages_that_are_counted),
         cmocka_unit_test(micro_batches_divide_what_a_rank_reads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
