@@ -292,7 +292,7 @@ static bool advance_rank(play *w, int32_t rank) {
         moved = true;
         if (++r->action == w->p->count) {
             w->at_end++;
-            w->out->met = fmax(w->out->met, r->clock + w->out->meeting);
+            w->out->met = fmax(w->out->met, r->clock + TRMI_MEETINGS_BEFORE * w->out->meeting);
         }
     }
     if (!r->begun && (!w->out->meets || w->at_end == w->p->stages)) {
@@ -348,7 +348,7 @@ static trm_status play_all(play *w, trm_error *err) {
             }
         }
     } while (let_time_pass(w));
-    w->out->seconds = 0;
+    double last = 0, behind = 0, apart = 0; /* apart: without meetings */
     for (int32_t r = 0; r < w->p->stages; r++) {
         const rank_state *s = &w->ranks[r];
         if (s->action < w->p->count) {
@@ -359,11 +359,15 @@ static trm_status play_all(play *w, trm_error *err) {
                              trmi_pipeline_order_name(w->p->order), w->p->stages, w->p->micros, r,
                              a->backward ? "backward" : "forward", a->micro, a->chunk);
         }
-        w->out->seconds = fmax(w->out->seconds, s->clock);
+        double own = w->out->behind != NULL ? w->out->behind[r] : 0;
+        last = fmax(last, s->clock);
+        behind = fmax(behind, own);
+        apart = fmax(apart, s->clock + own);
         if (w->out->done != NULL) {
             w->out->done[r] = s->clock;
         }
     }
+    w->out->seconds = w->out->meets ? last + TRMI_MEETINGS_AFTER * w->out->meeting + behind : apart;
     for (int32_t e = 0; e < w->edges_count; e++) {
         *(w->out->waiting != NULL ? &w->out->waiting[e] : &unwanted) = w->state[e].waiting;
         *(w->out->kept != NULL ? &w->out->kept[e] : &unwanted) = w->state[e].kept;

@@ -85,6 +85,11 @@ static inline bool trmi_pipeline_reads(const trmi_pipeline_edge *edge, int32_t s
     return edge->to == stage && edge->to_backward == backward;
 }
 
+/* How often the ranks of all stages add up a few numbers around their updates, as
+ * exec/distributed/stages.c does: loss and flags, then the squares of all gradients, before;
+ * whether an update was refused, after. */
+enum { TRMI_MEETINGS_BEFORE = 2, TRMI_MEETINGS_AFTER = 1 };
+
 /* Inputs and results of a simulated run of a schedule. The caller provides the arrays; NULL: not
  * wanted.
  *
@@ -95,12 +100,14 @@ typedef struct trmi_pipeline_play {
     /* seconds of forward and of backward, [virtual stages]; NULL: 1 and 2 */
     const double *forward, *backward;
     const double *after; /* seconds of work after a rank's last action, [stages]; NULL: none */
-    /* the ranks meet, `meeting` seconds, between the last action of all of them and the work after
-     * it: an optimiser that needs the norm of all gradients, or flags of all ranks */
+    /* the ranks meet between the last action of all of them and the work after it, and again after
+     * that work (TRMI_MEETINGS_BEFORE, _AFTER), in `meeting` seconds each time: an optimiser that
+     * needs the norm of all gradients */
     bool meets;
     double meeting;
-    double crowding;    /* threads of all ranks / their cores; at most 1: each has its own */
-    int32_t *in_flight; /* out: [virtual stages] micro-batches between forward and backward */
+    const double *behind; /* seconds of messages after all that, [stages]; NULL: none */
+    double crowding;      /* threads of all ranks / their cores; at most 1: each has its own */
+    int32_t *in_flight;   /* out: [virtual stages] micro-batches between forward and backward */
     /* out: [edges] copies that the sender keeps: messages that the receiver has not asked for yet;
      * with one more the sender waits. A message is read while its micro-batch is in flight, so that
      * as many as are in flight are enough */
@@ -110,7 +117,7 @@ typedef struct trmi_pipeline_play {
     double *starts; /* out: [stages][count] seconds at which each action begins to compute */
     double *ends;   /* out: [stages][count] seconds at which each action has computed */
     double *done;   /* out: [stages] seconds at which a rank's work after its last action ends */
-    double met;     /* out: seconds at which the ranks have met */
+    double met;     /* out: seconds at which the ranks have met before that work */
     double seconds; /* out: of the whole schedule, with what follows the last actions */
 } trmi_pipeline_play;
 

@@ -228,8 +228,9 @@ static void find_seconds(cutting *c, const trmi_pipe_cut *cut, double *forward, 
 }
 
 /* Lists the edges of a cut, with the least seconds of their messages: a chain, and gradients of
- * parameters that several runs read, which both ranks copy. Returns their number. */
-static int32_t list_edges(cutting *c, const trmi_pipe_cut *cut, double *backward, double *after) {
+ * parameters that several runs read, which both ranks copy. *behind: seconds in which each rank
+ * sends the values of such parameters, [stages]. Returns the number of edges. */
+static int32_t list_edges(cutting *c, const trmi_pipe_cut *cut, double *backward, double *behind) {
     const trmi_runs *runs = c->runs;
     const trmi_pipe_costs *costs = c->costs;
     int32_t stages = c->shape->stages, kept = 0;
@@ -253,7 +254,7 @@ static int32_t list_edges(cutting *c, const trmi_pipe_cut *cut, double *backward
         int32_t from = edge.from % stages, to = edge.to % stages;
         if (from != to) {
             edge.seconds = costs->message(costs->context, stages, from, to, of->bytes);
-            after[to] += costs->message(costs->context, stages, to, from, of->bytes);
+            behind[to] += costs->message(costs->context, stages, to, from, of->bytes);
         }
         if (edge.from != edge.to) {
             backward[edge.from] += of->seconds;
@@ -265,18 +266,19 @@ static int32_t list_edges(cutting *c, const trmi_pipe_cut *cut, double *backward
 }
 
 /* Plays the schedule with the least seconds of each forward and each backward of a cut's runs, on a
- * mesh of one rank: no plan of the cut has a shorter step. */
+ * mesh of one rank: no plan of the cut has a shorter step, without its meetings. */
 static double play_least(cutting *c, const trmi_pipe_cut *cut) {
     int32_t stages = c->shape->stages, count = stages * c->shape->chunks;
-    double after[TRMI_STAGES_MAX] = {0}, *backward = c->played + count;
+    double after[TRMI_STAGES_MAX] = {0}, behind[TRMI_STAGES_MAX] = {0},
+           *backward = c->played + count;
     trmi_pipeline_play play = {.forward = c->played,
                                .backward = backward,
                                .after = after,
-                               .meets = c->costs->meeting != NULL,
-                               .meeting = trmi_pipe_meeting(c->costs, stages)};
+                               .behind = behind,
+                               .meets = c->costs->meeting != NULL};
     find_seconds(c, cut, c->played, backward, after);
     if (c->status == TRM_OK) {
-        int32_t edges = list_edges(c, cut, backward, after);
+        int32_t edges = list_edges(c, cut, backward, behind);
         c->status = trmi_pipeline_run(&c->pipeline, c->edges, edges, &play, c->err);
     }
     return c->status == TRM_OK ? play.seconds : 0;

@@ -4,7 +4,7 @@
  *      nodes of a run --trmi_space_measure--> forward, backward, gradients, update, memory
  *      edges that leave the run             > messages, forward and back, of each micro-batch
  *      parameter of several stages          > its gradient to the first of them, its values back
- *      all of these --trmi_pipeline_run-->    ends of all actions, a meeting, updates: the step
+ *      all of these --trmi_pipeline_run-->    ends of all actions, meetings, updates: the step
  *
  * The program redistributes a value where it is made, and sends it in the form in which it is
  * read. */
@@ -25,15 +25,22 @@ typedef struct pricing {
     trmi_pipeline_edge *edges;
     double *bytes; /* [edges] */
     int32_t edges_count;
+    double *sends; /* [stages] seconds in which a rank sends values of shared parameters */
     trmi_arena *arena;
     trm_error *err;
 } pricing;
 
 static trm_status no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to price a pipeline"); }
 
-/* Contract in pipeline_search.h. */
-double trmi_pipe_meeting(const trmi_pipe_costs *costs, int32_t stages) {
+/* Returns the seconds of one meeting of all stages; 0 where they do not meet. */
+static double meeting_seconds(const trmi_pipe_costs *costs, int32_t stages) {
     return costs->meeting != NULL ? costs->meeting(costs->context, stages) : 0;
+}
+
+/* Contract in pipeline_search.h. */
+double trmi_pipe_overhead(const trmi_pipe_costs *costs, int32_t stages) {
+    const int32_t meetings = TRMI_MEETINGS_BEFORE + TRMI_MEETINGS_AFTER;
+    return costs->overhead + meetings * meeting_seconds(costs, stages);
 }
 
 /* Contract in pipeline_search.h. A cut is possible where one value, and not more, crosses it. */
@@ -164,10 +171,9 @@ static void price_shared(pricing *p, int32_t *first) {
             double bytes = trmi_space_bytes(s, parameter->outputs[0], &read);
             add_edge(p, run, *owner - 1, true, bytes);
             int32_t of = (*owner - 1) % stages;
-            p->plan->ranks[of].update +=
-                of == run % stages
-                    ? 0
-                    : p->costs->message(p->costs->context, stages, of, run % stages, bytes);
+            p->sends[of] += of == run % stages ? 0
+                                               : p->costs->message(p->costs->context, stages, of,
+                                                                   run % stages, bytes);
         }
     }
 }
@@ -282,7 +288,8 @@ static trm_status play_schedule(pricing *p) {
                                 .backward = seconds + p->runs,
                                 .after = after,
                                 .meets = p->costs->meeting != NULL,
-                                .meeting = trmi_pipe_meeting(p->costs, shape->stages),
+                                .meeting = meeting_seconds(p->costs, shape->stages),
+                                .behind = p->sends,
                                 .crowding = p->costs->crowding,
                                 .in_flight = counts,
                                 .kept = counts + p->runs,
@@ -335,8 +342,9 @@ trm_status trmi_pipe_measure(const trmi_pipe_costs *costs, trmi_pipe_plan *plan,
     p.bytes = trmi_arena_alloc(arena, 2 * (inputs + 1) * sizeof *p.bytes);
     uint8_t *done = trmi_arena_alloc(arena, nodes * runs + 1);
     int32_t *first = trmi_arena_alloc(arena, (size_t)s->graph->values_count * sizeof *first);
+    p.sends = trmi_arena_alloc(arena, (size_t)plan->shape.stages * sizeof *p.sends);
     if (plan->runs == NULL || plan->ranks == NULL || p.run_of == NULL || p.edges == NULL ||
-        p.bytes == NULL || done == NULL || first == NULL) {
+        p.bytes == NULL || p.sends == NULL || done == NULL || first == NULL) {
         return no_memory(err);
     }
     TRMI_TRY(measure_runs(&p));

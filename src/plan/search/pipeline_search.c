@@ -225,6 +225,7 @@ typedef struct row_search {
     searching *s;
     trmi_runs *runs;
     trmi_pipe_row *row;
+    double overhead; /* seconds of its steps beside work: trmi_pipe_overhead */
 } row_search;
 
 /* Where the strategies of a plan come from: the least seconds of each run in a step; those of one
@@ -312,7 +313,7 @@ static trm_status price_cut(void *context, const trmi_pipe_cut *cut, double *cei
     TRMI_TRY(price_variant(r, cut, OF_FIRST, ignored, &others));
     TRMI_TRY(price_variant(r, cut, OF_WHOLE, ignored, &others));
     s->best = r->row->plan.fits ? fmin(s->best, r->row->plan.step) : s->best;
-    *ceiling = fmin(*ceiling, fmin(s->best, s->o->known) - s->o->costs.overhead);
+    *ceiling = fmin(*ceiling, fmin(s->best, s->o->known) - r->overhead);
     return TRM_OK;
 }
 
@@ -328,12 +329,13 @@ static bool is_hopeless(const searching *s, const trmi_pipe_row *row) {
 static trm_status search_row(searching *s, trmi_pipe_row *row, bool quick) {
     trmi_pipe_cut cut;
     double ceiling = INFINITY;
-    row_search r = {.s = s, .row = row};
+    row_search r = {
+        .s = s, .row = row, .overhead = trmi_pipe_overhead(&s->o->costs, row->shape.stages)};
     int32_t count = row->shape.stages * row->shape.chunks;
     TRMI_TRY(open_space(s, row, &r.runs));
     row->bound = fmax(row->bound,
                       trmi_cut_bound(&row->shape, r.runs->operator_bound, 0, s->o->costs.crowding) +
-                          s->o->costs.overhead);
+                          r.overhead);
     if (quick && is_hopeless(s, row)) {
         return TRM_OK;
     }
@@ -347,16 +349,15 @@ static trm_status search_row(searching *s, trmi_pipe_row *row, bool quick) {
     }
     int64_t before = r.runs->solves;
     TRMI_TRY(trmi_cut_find(r.runs, &s->o->costs, &row->shape, true, INFINITY, NULL, &cut, s->err));
-    row->bound = fmax(row->bound, cut.bound + s->o->costs.overhead);
+    row->bound = fmax(row->bound, cut.bound + r.overhead);
     if (!quick) { /* the plan of the quick cut is the first ceiling */
         TRMI_TRY(price_cut(&r, &cut, &ceiling, s->err));
         bool crowded = s->o->costs.crowding > 1 && r.runs->cuts_count > MANY;
         const trmi_cut_visit visit = {price_cut, &r, crowded ? CROWDED_CUTS : MOST_CUTS};
-        double over = s->o->costs.overhead;
-        ceiling = fmin(s->best, s->o->known) - over;
+        ceiling = fmin(s->best, s->o->known) - r.overhead;
         TRMI_TRY(
             trmi_cut_find(r.runs, &s->o->costs, &row->shape, false, ceiling, &visit, &cut, s->err));
-        row->bound = fmax(row->bound, cut.bound + over);
+        row->bound = fmax(row->bound, cut.bound + r.overhead);
         row->few_cuts = crowded && cut.bound < ceiling;
     }
     if (row->plan.space != NULL && row->plan.fits) {

@@ -16,7 +16,7 @@
  * the space (trmi_space_part), and equal runs are searched once. No plan of the shape is faster, so
  * a shape whose bound is above the best plan is not searched further.
  *
- * Where the ranks meet before their updates, a step takes longer than that; only the play knows it.
+ * Where the ranks meet around their updates, a step is longer by that: no work hides a meeting.
  *
  * Ranks that share cores compute faster while others wait. A step then takes at least those seconds
  * divided by `crowding`, and at least the mean of all ranks' work. */
@@ -38,7 +38,8 @@ typedef struct trmi_pipe_costs {
     /* seconds of a message of `bytes` from each rank of one stage to a rank of another; must not
      * decrease with bytes */
     double (*message)(void *context, int32_t stages, int32_t from, int32_t to, double bytes);
-    /* seconds in which the ranks of all stages meet before their updates; NULL: they do not */
+    /* seconds in which the ranks of all stages meet once (TRMI_MEETINGS_BEFORE); NULL: they do
+     * not */
     double (*meeting)(void *context, int32_t stages);
     void *context;
     double overhead;     /* seconds of a step that no other item contains */
@@ -76,9 +77,9 @@ typedef struct trmi_pipe_plan {
     trmi_pipeline pipeline; /* its actions are in the arena */
     double *starts, *ends;  /* [stages][actions] seconds at which each action computes */
     double step;            /* seconds */
-    double met;             /* seconds at which the ranks have met; 0: they do not meet */
-    double bubble;          /* part of the ranks' time until the last backward without work */
-    double bytes;           /* of the rank with most */
+    double met;    /* seconds at which the ranks have met before updates; 0: they do not meet */
+    double bubble; /* part of the ranks' time until the last backward without work */
+    double bytes;  /* of the rank with most */
     bool fits;
 } trmi_pipe_plan;
 
@@ -87,8 +88,9 @@ typedef struct trmi_pipe_plan {
 trm_status trmi_pipe_measure(const trmi_pipe_costs *costs, trmi_pipe_plan *plan, trmi_arena *arena,
                              trm_error *err);
 
-/* Returns the seconds in which the ranks meet before their updates; 0 where they do not. */
-double trmi_pipe_meeting(const trmi_pipe_costs *costs, int32_t stages);
+/* Returns the seconds of a step that its work does not contain: costs->overhead, and those in which
+ * the ranks meet. */
+double trmi_pipe_overhead(const trmi_pipe_costs *costs, int32_t stages);
 /* Lists the nodes before which a stage can begin without more than one value that crosses. out
  * [nodes]; returns their number. */
 int32_t trmi_pipe_cuts(const trmi_space *space, int32_t *out);

@@ -31,17 +31,15 @@ static double message_seconds(void *context, int32_t stages, int32_t from, int32
     return trmi_links_seconds(pipe->links, TRMI_MOVE_EXCHANGE, 1, bytes);
 }
 
-/* Returns the seconds in which the stages agree before their updates: on the loss and flags, and on
- * the norm of all gradients where it is limited. Ranks in the same place of their stages add up a
- * few numbers. */
+/* Returns the seconds in which the stages agree once: ranks in the same place of their stages add
+ * up a few numbers. */
 static double meeting_seconds(void *context, int32_t stages) {
     trm_planner *p = context;
     trmi_planner_pipe *pipe = &p->pipe;
-    int32_t inner = p->ranks / stages, sums = p->model.exec.optimizer.clip_norm > 0 ? 2 : 1;
+    int32_t inner = p->ranks / stages;
     pipe->pairs = (trmi_mesh){.axes = inner > 1 ? 2 : 1, .size = {stages, inner}};
-    return stages > 1
-               ? sums * trmi_links_seconds(pipe->links, TRMI_MOVE_ALL_REDUCE, 1, sizeof(double))
-               : 0;
+    return stages > 1 ? trmi_links_seconds(pipe->links, TRMI_MOVE_ALL_REDUCE, 1, sizeof(double))
+                      : 0;
 }
 
 /* ---- search ---------------------------------------------------------------------------------- */
