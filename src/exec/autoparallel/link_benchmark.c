@@ -7,8 +7,9 @@
  *                                                                         --> all:     all-gather
  *      the same tensor, whole --> columns: local copy
  *
- * Then buckets of gradients in shared memory, the pass of the optimiser over several sizes, and the
- * overhead of a step with almost no work. All ranks run the same calls; rank 0 writes the text.
+ * Then buckets of gradients in shared memory, the passes of the optimiser and of adding up
+ * gradients over several sizes, and the overhead of a step with almost no work. All ranks run
+ * the same calls; rank 0 writes the text.
  *
  * Time: probe->seconds is divided among the programs that are still to be run. A program runs until
  * its share is used or it has all its turns, but at least once after a warm-up, so that every
@@ -474,8 +475,9 @@ enum { ROW = 64 };
 static const int64_t update_rows[UPDATES] = {1 << 10, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17};
 
 /* A small training program with one parameter: CUT: partitioned by the default plan; OWN: whole on
- * every rank, each updates its own copy; SLICED: one copy, which the ranks update in slices. */
-typedef enum kind { CUT, OWN, SLICED } kind;
+ * every rank, each updates its own copy; SLICED: one copy, which the ranks update in slices;
+ * ADDING: as OWN, but in place of the update its gradients are added to others. */
+typedef enum kind { CUT, OWN, SLICED, ADDING } kind;
 
 /* Makes an executor with one parameter of `rows` rows and next to no arithmetic: the time of its
  * step is almost only that of its update. */
@@ -486,7 +488,7 @@ static trm_status small_exec(const trmi_op_benchmark *probe, int64_t rows, kind 
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &g, err));
     trm_node x = trm_parameter(g, "w", trm_shape_of(rows, ROW), TRM_INIT_NORMAL_001);
     trm_node y = trm_relu(g, x), loss = trm_reduce_mean(g, y, NULL, 0, false);
-    /* OWN and SLICED leave the operator whole on every rank. CUT has no plan, so it is cut by
+    /* All but CUT leave the operator whole on every rank. CUT has no plan, so it is cut by
      * samples. */
     snprintf(mesh, sizeof mesh, "%d", (int)trm_comm_size(probe->comm));
     snprintf(plan, sizeof plan, "trireme-plan 1\nmesh %s\nop %.40s .\n", mesh,
@@ -506,7 +508,17 @@ static trm_status small_exec(const trmi_op_benchmark *probe, int64_t rows, kind 
     return status;
 }
 
-/* Sets *seconds to the median time of a step (CUT) or of its update alone, on the slowest rank. */
+/* Runs what is timed of a small program after its backward pass. `sum`: [rows * ROW] (ADDING). */
+static trm_status end_small(trm_exec *exec, int64_t rows, float *sum, trm_error *err) {
+    if (sum == NULL) {
+        return trm_exec_update(exec, 1e-6, err);
+    }
+    trmi_update_accumulate(sum, trmi_exec_gradient_range(exec), rows * ROW, 1, false);
+    return TRM_OK;
+}
+
+/* Sets *seconds to the median time of a step (CUT), or of its update or of adding up its gradients
+ * alone, on the slowest rank. */
 static trm_status time_small(links *l, int64_t rows, kind what, double *seconds, trm_error *err) {
     trmi_op_benchmark *probe = l->probe;
     double times[TURNS], none = 0;
@@ -514,7 +526,9 @@ static trm_status time_small(links *l, int64_t rows, kind what, double *seconds,
     int most = turns_of(probe, TURNS), turns = -1;
     trm_exec *exec;
     TRMI_TRY(small_exec(probe, rows, what, &exec, err));
-    trm_status status = allow_time(l, PART_UPDATE, err);
+    float *sum = what == ADDING ? trmi_map((size_t)(rows * ROW) * sizeof *sum) : NULL;
+    trm_status status = what == ADDING && sum == NULL ? TRMI_NO_MEMORY(err, "to add up gradients")
+                                                      : allow_time(l, PART_UPDATE, err);
     for (; status == TRM_OK && more && !l->over; turns++) {
         note_links(l);
         trmi_op_benchmark_sweep(probe, 0, 1);
@@ -523,13 +537,16 @@ static trm_status time_small(links *l, int64_t rows, kind what, double *seconds,
         double begin = trmi_os_now();
         status = status == TRM_OK ? trm_exec_forward_backward(exec, err) : status;
         begin = step ? begin : trmi_op_benchmark_clock(probe);
-        status = status == TRM_OK ? trm_exec_update(exec, 1e-6, err) : status;
+        status = status == TRM_OK ? end_small(exec, rows, sum, err) : status;
         if (turns >= 0) {
             times[turns] = (step ? trmi_os_now() : trmi_op_benchmark_clock(probe)) - begin;
         }
         status = status == TRM_OK ? has_time(l, turns + 1, most, &more, err) : status;
     }
     *seconds = status != TRM_OK || turns < 1 ? 0 : trmi_median(times, turns);
+    if (sum != NULL) {
+        trmi_unmap(sum, (size_t)(rows * ROW) * sizeof *sum);
+    }
     trm_exec_destroy(exec);
     return status == TRM_OK ? trmi_op_benchmark_largest(probe, seconds, 1, err) : status;
 }
@@ -597,7 +614,8 @@ static int64_t update_bytes(int i) { return update_rows[i] * ROW * (int64_t)size
 static int count_updates(const links *l) {
     const trmi_op_benchmark *probe = l->probe;
     int count = 2;
-    /* UPDATE_COPIES: the parameter, its gradient, slots, and the ReLU with its gradient */
+    /* UPDATE_COPIES: the parameter, its gradient, slots or a sum, and the ReLU with its gradient
+     */
     while (count < UPDATES &&
            (probe->reach == 0 || update_bytes(count - 1) < sizes[l->count - 1]) &&
            (probe->limit == 0 || UPDATE_COPIES * update_bytes(count) <= probe->limit)) {
@@ -606,7 +624,7 @@ static int count_updates(const links *l) {
     return count;
 }
 
-/* Appends the curve of the optimiser's pass by bytes. */
+/* Appends the curve of the optimiser's pass, or of adding up gradients, by bytes. */
 static trm_status measure_updates(links *l, kind what, double crowd, trmi_text *out,
                                   trm_error *err) {
     int32_t share = what == SLICED ? l->ranks : 1;
@@ -619,8 +637,11 @@ static trm_status measure_updates(links *l, kind what, double crowd, trmi_text *
         bytes[i] = update_bytes(i) / share;
     }
     make_monotonic(seconds, count);
-    append_curve(out, what == SLICED ? TRMI_SLICED_UPDATE : TRMI_MOVES, share, bytes, seconds,
-                 count);
+    append_curve(out,
+                 what == SLICED   ? TRMI_SLICED_UPDATE
+                 : what == ADDING ? TRMI_GRADIENT_SUMS
+                                  : TRMI_MOVES,
+                 share, bytes, seconds, count);
     return TRM_OK;
 }
 
@@ -690,7 +711,8 @@ static void print_head(const links *l, double alpha, double beta, double load, t
     struct tm day;
     strftime(date, sizeof date, "%Y-%m-%d %H:%M", gmtime_r(&now, &day));
     trmi_text_printf(out,
-                     "# messages of %d ranks of this machine (form 5), measured %s UTC\nlevel host "
+                     "# messages of %d ranks of this machine " TRMI_LINKS_FORM
+                     ", measured %s UTC\nlevel host "
                      "%d %g %g\ncores %d\noverlap %d\n"
                      "together %d\nload %.3f\n",
                      (int)l->ranks, date, (int)l->ranks, alpha * 1e6, 1e-9 / beta, probe->cores,
@@ -702,7 +724,7 @@ static trm_status measure_curves(links *l, trmi_text *out, trm_error *err) {
     double crowd = fmax(1, (double)l->ranks * l->probe->threads / l->probe->cores), step = 0;
     bool slices = l->ranks == trm_comm_local_size(l->probe->comm);
     l->doing = "measuring messages, for all jobs";
-    l->parts = PART_UPDATE * (1 + count_updates(l) * (slices ? 2 : 1));
+    l->parts = PART_UPDATE * (1 + count_updates(l) * (slices ? 3 : 2));
     for (int32_t group = 2; group <= l->ranks; group++) { /* small ones and large ones of each */
         if (l->ranks % group == 0) {
             l->total += 2;
@@ -715,6 +737,7 @@ static trm_status measure_curves(links *l, trmi_text *out, trm_error *err) {
     l->total = 0;
     TRMI_TRY(l->over ? TRM_OK : measure_updates(l, OWN, crowd, out, err));
     TRMI_TRY(l->over || !slices ? TRM_OK : measure_updates(l, SLICED, crowd, out, err));
+    TRMI_TRY(l->over ? TRM_OK : measure_updates(l, ADDING, crowd, out, err));
     TRMI_TRY(l->over ? TRM_OK : time_small(l, 16, CUT, &step, err));
     trmi_text_printf(out, "overhead %.3f\n", step * 1e6);
     return TRM_OK;

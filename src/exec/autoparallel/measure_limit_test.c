@@ -127,10 +127,10 @@ static void a_limit_that_is_passed_leaves_no_curves(void **state) {
 
 static void a_long_limit_leaves_every_curve(void **state) {
     (void)state;
-    static const char *const words[] = {"allreduce 2",    "allgather 2",   "reducescatter 2",
-                                        "alltoall 2",     "gradients 2",   "copy 1",
-                                        "gatherstore 2",  "slices 2",      "update 1",
-                                        "scatterstore 2", "sliceupdate 2", "overhead"};
+    static const char *const words[] = {
+        "allreduce 2",   "allgather 2",   "reducescatter 2", "alltoall 2", "gradients 2",
+        "copy 1",        "gatherstore 2", "slices 2",        "update 1",   "scatterstore 2",
+        "sliceupdate 2", "sums 1",        "overhead"};
     shared *all = run_ranks(3600, false, false);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         assert_non_null(strstr(all->text, words[i]));
@@ -156,9 +156,10 @@ static void a_short_step_is_measured_for_a_short_time(void **state) {
  * measure. Those of a job that begins measure, also within a limit. */
 static void ranks_that_replan_take_what_was_measured(void **state) {
     (void)state;
-    static const char form[] = "# (form 5)\nlevel host %d 5 4\ncores 2\ntogether %d\nload 9\n"
-                               "points allreduce 2 4096:10 65536:20\n"
-                               "points update 1 4096:10 65536:20\n";
+    static const char form[] =
+        "# " TRMI_LINKS_FORM "\nlevel host %d 5 4\ncores 2\ntogether %d\nload 9\n"
+        "points allreduce 2 4096:10 65536:20\n"
+        "points update 1 4096:10 65536:20\n";
     char folder[] = "/tmp/trireme-links-XXXXXX", path[600], host[64] = "", text[400];
     trm_error err;
     assert_non_null(mkdtemp(folder));

@@ -642,7 +642,7 @@ static char *kept_links(const trmi_costs *c, const char *path, int32_t ranks, do
      * busier machine. */
     bool usable = full && trmi_links_parse((const char *)text, links, &ignored) == TRM_OK &&
                   links->together == ranks && (links->update.count > 0 || cut != NULL) &&
-                  strstr((const char *)text, "(form 5)") != NULL &&
+                  strstr((const char *)text, TRMI_LINKS_FORM) != NULL &&
                   (links->load < BUSY || c->probe->load > QUIET || c->replans);
     trmi_free(links);
     if (!usable) {

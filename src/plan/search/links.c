@@ -10,7 +10,9 @@
  *                                                  copy (RANKS 1),
  *                                                  update (RANKS 1; bytes of parameters),
  *                                                  sliceupdate (a rank's slice of
- *                                                  parameters that all ranks read)
+ *                                                  parameters that all ranks read),
+ *                                                  sums (RANKS 1; bytes of gradients that are
+ *                                                  added to those of earlier micro-batches)
  *      flops X | bytes X | speed X | overlap X | slowdown X | cores N | together N | load X |
  *      overhead US
  *
@@ -91,7 +93,8 @@ static const struct {
              {"slices", TRMI_MOVE_SLICES},
              {"copy", TRMI_MOVE_LOCAL},
              {"update", TRMI_MOVES},
-             {"sliceupdate", TRMI_SLICED_UPDATE}};
+             {"sliceupdate", TRMI_SLICED_UPDATE},
+             {"sums", TRMI_GRADIENT_SUMS}};
 enum { WORDS = sizeof words / sizeof *words };
 
 const char *trmi_links_word(trmi_move move) {
@@ -107,10 +110,12 @@ const char *trmi_links_word(trmi_move move) {
  * ranks, or no room. */
 static trmi_curve *curve_for(trmi_links *l, const char *name, int ranks) {
     for (int i = 0; i < WORDS; i++) {
-        bool alone = words[i].move == TRMI_MOVE_LOCAL || words[i].move == TRMI_MOVES;
+        bool alone = words[i].move == TRMI_MOVE_LOCAL || words[i].move == TRMI_MOVES ||
+                     words[i].move == TRMI_GRADIENT_SUMS;
         if (strcmp(words[i].name, name) == 0 && (alone ? ranks == 1 : ranks >= 2)) {
             trmi_curve *c = words[i].move == TRMI_MOVES           ? &l->update
                             : words[i].move == TRMI_SLICED_UPDATE ? &l->sliced
+                            : words[i].move == TRMI_GRADIENT_SUMS ? &l->sums
                             : l->curves_count < TRMI_CURVES       ? &l->curves[l->curves_count++]
                                                                   : NULL;
             if (c != NULL) {
@@ -127,7 +132,7 @@ static trm_status parse_points(trmi_links *l, int number, const char *line, trm_
     static const char form[] = "points "
                                "allreduce|allgather|reducescatter|alltoall|gradients|slices|"
                                "gatherstore|scatterstore|sliceupdate RANKS "
-                               "BYTES:US ... rising (copy and update: RANKS 1)";
+                               "BYTES:US ... rising (copy, update and sums: RANKS 1)";
     char name[16];
     int ranks = 0, used = 0;
     if (sscanf(line, "points %15s %d %n", name, &ranks, &used) < 2 || used == 0) {
@@ -310,6 +315,7 @@ void trmi_links_middle(const trmi_links *list, int32_t count, trmi_links *out) {
     }
     middle_of(list, count, offsetof(trmi_links, update), &out->update);
     middle_of(list, count, offsetof(trmi_links, sliced), &out->sliced);
+    middle_of(list, count, offsetof(trmi_links, sums), &out->sums);
     for (int32_t k = 0; k < count; k++) {
         overheads[k] = list[k].overhead;
     }

@@ -22,8 +22,10 @@ typedef struct trmi_level {
     /* beta is the bandwidth of the unit, divided among the ranks that use it at once */
     bool shared;
 } trmi_level;
-/* Kinds of curves beyond the moves: the optimiser (TRMI_MOVES) and its slices. */
+/* Kinds of curves beyond the moves: the optimiser (TRMI_MOVES), its slices, and adding gradients of
+ * a micro-batch to those before it. */
 #define TRMI_SLICED_UPDATE ((trmi_move)(TRMI_MOVES + 1))
+#define TRMI_GRADIENT_SUMS ((trmi_move)(TRMI_MOVES + 2))
 /* A measured curve: seconds against bytes. */
 typedef struct trmi_curve {
     trmi_move move;
@@ -39,6 +41,7 @@ typedef struct trmi_links {
     /* seconds of the optimiser by bytes of parameters; count 0 = not measured */
     trmi_curve update;
     trmi_curve sliced;   /* the same for a rank's slice of parameters that all ranks read */
+    trmi_curve sums;     /* of adding gradients to those of earlier micro-batches, by bytes */
     double overhead;     /* seconds of a step beside its operators and messages */
     double flops, bytes; /* per second, of one rank; 0 = measure this machine */
     double speed;        /* speed of a rank's operators relative to this machine's; 0 = 1 */

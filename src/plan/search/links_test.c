@@ -18,7 +18,7 @@ static void the_median_of_each_point(void **state) {
     const trmi_links measurements[3] = {
         parse_links(
             "level host 2 5 4\npoints allreduce 2 4096:10 65536:20 1048576:90\npoints update 1 "
-            "4096:1 65536:8\noverhead 30\ncores 2\n"),
+            "4096:1 65536:8\npoints sums 1 4096:2 65536:6\noverhead 30\ncores 2\n"),
         parse_links("level host 2 5 4\npoints allreduce 2 4096:30 65536:31\npoints update 1 4096:3 "
                     "65536:9\noverhead 10\n"),
         parse_links("level host 2 5 4\npoints allreduce 2 4096:12 65536:60\npoints update 1 4096:2 "
@@ -35,6 +35,7 @@ static void the_median_of_each_point(void **state) {
     CHECK_CLOSE(middle.update.seconds[0], 2e-6, 1e-12);
     CHECK_CLOSE(middle.update.seconds[1], 8e-6, 1e-12);
     CHECK_CLOSE(middle.overhead, 20e-6, 1e-12);
+    CHECK_CLOSE(middle.sums.seconds[1], 6e-6, 1e-12);
     assert_int_equal(middle.cores, 2);
     trmi_links_middle(measurements, 2, &middle);
     CHECK_CLOSE(middle.curves[0].seconds[0], 20e-6, 1e-12);

@@ -312,15 +312,17 @@ static int64_t batch_of(const trm_graph *graph) {
     return 1;
 }
 
-/* Returns the seconds a byte of adding the gradients of a micro-batch to their sum. That pass reads
- * two arrays and writes one; the optimiser's pass, which was measured on all ranks at once, moves
- * three and two for each slot. Both read the gradients of one of `stages` stages. otherwise: a byte
- * of memory traffic, where that pass was not measured. */
+/* Returns the seconds a byte of adding the gradients of a micro-batch to their sum, for the
+ * gradients of one of `stages` stages: as measured on all ranks at once. Where only the optimiser
+ * was measured, by what both move: a sum reads two arrays and writes one; an update reads the
+ * gradients for their norm, and again with parameters and slots, and writes the latter two.
+ * otherwise: a byte of memory traffic, where neither was measured. */
 static double accumulate_seconds(const trm_planner *p, const trm_graph *graph, int32_t stages,
                                  double otherwise) {
-    const trmi_curve *update = &p->links.update;
-    double bytes = 0;
-    if (update->count == 0) {
+    const trmi_links *l = &p->links;
+    const trmi_curve *curve = l->sums.count > 0 ? &l->sums : &l->update;
+    double bytes = 0, part = l->sums.count > 0 ? 1 : 3.0 / (4 + 2 * p->slots);
+    if (curve->count == 0) {
         return 3 * otherwise;
     }
     for (int64_t i = 1; i < graph->ops_count; i++) {
@@ -329,8 +331,8 @@ static double accumulate_seconds(const trm_planner *p, const trm_graph *graph, i
                      sizeof(float);
         }
     }
-    bytes = fmax(update->bytes[0], bytes / stages);
-    return trmi_curve_at(update, bytes) / bytes * 3 / (3 + 2 * p->slots);
+    bytes = fmax(curve->bytes[0], bytes / stages);
+    return trmi_curve_at(curve, bytes) / bytes * part;
 }
 
 /* Contract in planner.h. A stage has neither cooperative gradients nor factors, and sums the
