@@ -54,16 +54,29 @@ trm_status trmi_find_field(const trmi_compiled *compiled, const trm_batch *batch
     return TRM_OK;
 }
 
+/* Returns whether a field fits into an input: it has its type and shape. `shorter`: the first
+ * dimension may be smaller. */
+static bool fits_input(const trm_tensor *field, const trm_tensor *input, bool shorter) {
+    bool same = field->dtype == input->dtype && field->shape.rank == input->shape.rank;
+    for (int32_t i = 0; i < input->shape.rank && same; i++) {
+        int64_t found = field->shape.dim[i], room = input->shape.dim[i];
+        same = found == room || (shorter && i == 0 && found < room);
+    }
+    return same;
+}
+
+/* Contract in model.h. Batches of a dataset have one size, the last one is padded. */
 trm_status trmi_fit_field(const trmi_compiled *compiled, const trm_batch *batch, int32_t field,
                           const trm_tensor **out, trm_error *err) {
     const trm_tensor *from = NULL, *to = &compiled->target[field];
+    const char *name = compiled->names[field];
     TRMI_TRY(trmi_find_field(compiled, batch, field, &from, err));
-    int64_t bytes = trm_tensor_bytes(from), room = trm_tensor_bytes(to);
-    /* A batch may have fewer samples than the input has room for, except in blocks of samples. */
-    if (from->dtype != to->dtype || (compiled->blocks > 0 ? bytes != room : bytes > room)) {
+    bool of_bags = (strcmp(name, "keys") == 0 || strcmp(name, "values") == 0) &&
+                   trm_batch_tensor(batch, "offsets") != NULL;
+    if (!fits_input(from, to, of_bags && compiled->blocks == 0)) {
         char a[96], b[96];
         return TRMI_FAIL(err, TRM_INVALID, "field '%s' is %s %s, the model was compiled for %s %s",
-                         compiled->names[field], trm_dtype_name(from->dtype),
+                         name, trm_dtype_name(from->dtype),
                          trm_shape_format(&from->shape, a, sizeof a), trm_dtype_name(to->dtype),
                          trm_shape_format(&to->shape, b, sizeof b));
     }

@@ -117,9 +117,9 @@ void trmi_match_fields(trmi_compiled *compiled, trm_dataset *data);
  *   errors  INVALID: the batch has no field of this name */
 trm_status trmi_find_field(const trmi_compiled *compiled, const trm_batch *batch, int32_t field,
                            const trm_tensor **out, trm_error *err);
-/* As trmi_find_field, for a field that goes into the program's input. Fewer samples fit, except in
- * blocks of samples.
- *   errors  INVALID: no such field, or one of another dtype or larger */
+/* As trmi_find_field, for a field that goes into the program's input. The keys and values of bags
+ * may be fewer than the input has room for, except in blocks of samples.
+ *   errors  INVALID: no such field, or one of another dtype or shape */
 trm_status trmi_fit_field(const trmi_compiled *compiled, const trm_batch *batch, int32_t field,
                           const trm_tensor **out, trm_error *err);
 /* Copies a field to memory that has room for the input `room`, and zeroes what a shorter field
