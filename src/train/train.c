@@ -24,6 +24,7 @@
 
 #include "base/arguments.h"
 #include "base/error.h"
+#include "base/hash/hash.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "base/trace.h"
@@ -373,6 +374,50 @@ static trm_status check_job(trmi_run *r, trm_error *err) {
     return TRM_OK;
 }
 
+/* Compares what must be equal on all ranks of this call: they would train on with other numbers of
+ * steps, or with other weights. Ranks of an elastic job come and go, workers of servers have no
+ * steps in common.   errors  INVALID: the ranks differ */
+static trm_status check_ranks_agree(const trmi_run *r, trm_error *err) {
+    enum { COUNT = 5 };
+    static const char *const names[COUNT] = {"until_epoch", "until_step", "the steps of an epoch",
+                                             "the samples of a batch", "the learning rate"};
+    trm_comm *comm = trmi_model_comm(r->model);
+    if (comm == NULL || r->model->elastic != NULL || r->model->remote != NULL) {
+        return TRM_OK;
+    }
+    const trm_learning_rate *rate = &r->model->options.learning_rate;
+    const double numbers[10] = {(double)rate->decay,
+                                rate->base,
+                                rate->end,
+                                rate->gamma,
+                                (double)rate->every_steps,
+                                rate->power,
+                                (double)rate->warmup_steps,
+                                rate->warmup_start,
+                                (double)rate->total_steps};
+    int64_t values[2 * COUNT] = {
+        r->options->until_epoch, r->options->until_step, r->p.epoch_steps, r->model->train.batch,
+        (int64_t)(trmi_hash(TRMI_HASH_BEGIN, numbers, sizeof numbers) >> 1)};
+    for (int32_t i = 0; i < COUNT; i++) {
+        values[COUNT + i] = -values[i]; /* the greatest of them is the least of the values */
+    }
+    TRMI_TRY(trm_comm_allreduce(comm, values, 2 * COUNT, TRM_INT64, TRM_REDUCTION_MAX, err));
+    for (int32_t i = 0; i < COUNT - 1; i++) {
+        if (values[i] != -values[COUNT + i]) {
+            return TRMI_FAIL(
+                err, TRM_INVALID,
+                "training: the ranks differ in %s (found %lld to %lld); give all ranks "
+                "the same",
+                names[i], (long long)-values[COUNT + i], (long long)values[i]);
+        }
+    }
+    return values[COUNT - 1] == -values[2 * COUNT - 1]
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INVALID,
+                           "training: the ranks differ in %s; give all ranks the same",
+                           names[COUNT - 1]);
+}
+
 /* Prepares the dataset: gives this rank its share, checks the pipeline, and holds its size
  * against the resumed run's. Sets r->progress.epoch_steps.   errors  INVALID: no full step in an epoch,
  * another number of samples, another job; those of trm_dataset_check */
@@ -388,6 +433,7 @@ static trm_status check_data(trmi_run *r, trm_error *err) {
                          (long long)trm_dataset_sample_count(data),
                          (long long)trm_dataset_epoch_batches(data), trmi_accumulate(r->model));
     }
+    TRMI_TRY(check_ranks_agree(r, err));
     int64_t samples = trm_dataset_sample_count(data);
     if (r->model->resumed_samples != 0 && r->model->resumed_samples != samples) {
         return TRMI_FAIL(err, TRM_INVALID,

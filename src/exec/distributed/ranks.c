@@ -259,7 +259,23 @@ static uint64_t digest_of(const trm_exec *exec) {
                            program->cooperative_ranks};
     hash = trmi_hash(hash, settings, sizeof settings);
     hash = trmi_hash(hash, o->bucket_list, (size_t)o->bucket_list_count * sizeof *o->bucket_list);
-    hash = trmi_hash(hash, &exec->optimizer.kind, sizeof exec->optimizer.kind);
+    const trm_optimizer_options *rule = &exec->optimizer;
+    const double numbers[15] = {(double)rule->kind,
+                                rule->momentum,
+                                rule->beta1,
+                                rule->beta2,
+                                rule->epsilon,
+                                rule->weight_decay,
+                                rule->decoupled,
+                                rule->decay_all,
+                                rule->decay_biases,
+                                rule->trust_coefficient,
+                                rule->initial_accumulator,
+                                rule->l1,
+                                rule->l2,
+                                rule->beta,
+                                rule->clip_norm};
+    hash = trmi_hash(hash, numbers, sizeof numbers);
     return trmi_hash(hash, &o->bucket_bytes, sizeof o->bucket_bytes);
 }
 
