@@ -15,6 +15,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "comm/api/communicator.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -126,22 +127,34 @@ static struct {
     bool begun;            /* joining has been tried */
 } own;
 
+/* Leaves the ranks at exit. While another thread of the process waits for the ranks it uses their
+ * memory: then the other ranks are told, and the memory stays until the process is gone. */
+static void end_own(void) {
+    trm_distribute *d = own.ranks;
+    own.ranks = NULL;
+    if (d != NULL && d->comm != NULL && is_rank(d) && trmi_comm_in_call(d->comm)) {
+        trm_error cause;
+        (void)TRMI_FAIL(&cause, TRM_PEER,
+                        "rank %d has ended while one of its threads was in a call of its ranks",
+                        trm_comm_rank(d->comm));
+        cause.rank = trm_comm_rank(d->comm);
+        trm_comm_abort(d->comm, &cause);
+        return;
+    }
+    trm_distribute_end(d);
+}
+
 #ifdef __GLIBC__
-/* Leaves the ranks at exit. A process that ends with an error status does not leave in an
- * orderly way, so that the other ranks see the connection break at once and fail too. */
-static void end_own(int status, void *unused) {
+/* A process that ends with an error status does not leave in an orderly way, so that the other
+ * ranks see the connection break at once and fail too. */
+static void end_well(int status, void *unused) {
     (void)unused;
     if (status == 0) {
-        trm_distribute_end(own.ranks);
-        own.ranks = NULL;
+        end_own();
     }
 }
-static int at_exit(void) { return on_exit(end_own, NULL); }
+static int at_exit(void) { return on_exit(end_well, NULL); }
 #else
-static void end_own(void) {
-    trm_distribute_end(own.ranks);
-    own.ranks = NULL;
-}
 static int at_exit(void) { return atexit(end_own); }
 #endif
 

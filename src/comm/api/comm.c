@@ -373,11 +373,18 @@ size_t trm_comm_keep_shared(trm_comm *comm, void *memory) {
 
 /* --- operations --- */
 
+bool trmi_comm_in_call(const trm_comm *comm) {
+    return atomic_load(&comm->pending) != 0 || atomic_load(&comm->blocked);
+}
+
 /* Runs comm->blocking in this thread, or after the pending operations in the progress thread. */
 static trm_status run_blocking(trm_comm *comm, trm_error *err) {
     trm_request *request = &comm->blocking;
     if (atomic_load_explicit(&comm->pending, memory_order_acquire) == 0) {
-        return trmi_comm_execute(comm, request, false, err);
+        atomic_store_explicit(&comm->blocked, true, memory_order_relaxed);
+        trm_status status = trmi_comm_execute(comm, request, false, err);
+        atomic_store_explicit(&comm->blocked, false, memory_order_relaxed);
+        return status;
     }
     TRMI_TRY(trmi_comm_enqueue(comm, request, err));
     trmi_comm_join_request(request);

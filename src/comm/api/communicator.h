@@ -86,8 +86,13 @@ struct trm_comm {
     bool thread_started, stopping; /* the thread exists; it must end once the queue is empty */
     trm_request *queue_head, **queue_tail; /* requests that the thread has not taken yet */
     _Atomic int32_t pending;               /* number of queued and active requests */
+    atomic_bool blocked;                   /* a thread is in a blocking call */
     _Atomic(trmi_trace *) trace; /* of the root: records its operations and those of its children */
 };
+
+/* Returns whether a thread is in a blocking call of the communicator, or requests are under way.
+ *   threads  any */
+bool trmi_comm_in_call(const trm_comm *comm);
 
 /* comm_op.c: checks a caller's collective against the rules of trireme/dist.h and writes the
  * resolved form to request->op; its arrays go to request->counts.
