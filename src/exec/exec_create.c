@@ -329,6 +329,12 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
                          "%d threads: 0 (as many as a step needs) or a number of them expected",
                          options->threads);
     }
+    if (options->accumulate < 0 || options->memory_bytes < 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%d accumulated batches and %lld bytes of memory: no number below 0 "
+                         "expected",
+                         options->accumulate, (long long)options->memory_bytes);
+    }
     TRMI_TRY(TRMI_NEW(err, exec, 1, "for an executor"));
     exec->file_bytes = trmi_os_file_bytes();
     /* Copy the options that later calls read. */

@@ -315,6 +315,10 @@ trm_status trm_model_evaluate(trm_model *model, trm_dataset *data, trm_evaluatio
 trm_status trm_model_evaluate_steps(trm_model *model, trm_dataset *data, int64_t steps,
                                     trm_evaluation *out, trm_error *err) {
     TRMI_NEED(err, model, data, out);
+    if (steps < 1) {
+        return TRMI_FAIL(err, TRM_INVALID, "evaluation: %lld batches, at least 1 expected",
+                         (long long)steps);
+    }
     return evaluate_batches(model, data, steps, &(watcher){0}, out, err);
 }
 

@@ -80,7 +80,8 @@ static bool is_taken(const char *name, const trm_metric *metrics, int32_t count)
 static trm_status check_metrics(const trm_model_options *o, trm_error *err) {
     for (int32_t i = 0; i < TRM_MAX_METRICS && o->metrics[i].add != NULL; i++) {
         const trm_metric *m = &o->metrics[i];
-        if (m->name == NULL || m->sum_count < 1 || m->sum_count > TRM_MAX_METRIC_SUMS) {
+        if (m->name == NULL || m->name[0] == '\0' || m->sum_count < 1 ||
+            m->sum_count > TRM_MAX_METRIC_SUMS) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "metric %d (%s): %d sums; a name and 1 to %d expected", (int)i,
                              m->name != NULL ? m->name : "without a name", (int)m->sum_count,

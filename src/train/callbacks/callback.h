@@ -12,7 +12,7 @@
  * error argument, so they return this one when allocation fails. */
 trm_callback trmi_callback_no_memory(void);
 /* Returns a callback that fails training with INVALID in on_begin: a required directory, path,
- * function or dataset is NULL. */
+ * function or dataset is NULL, or an interval is negative. */
 trm_callback trmi_callback_unusable(void);
 /* Returns trm_model_checkpoint over the platform functions `os` (base/os.h), through which tests
  * inject failures. */

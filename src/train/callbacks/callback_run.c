@@ -215,7 +215,7 @@ static void close_record(void *context) {
  * this call returns no status. */
 trm_callback trm_run_recorder(const char *directory, int64_t every) {
     enum { EVERY = 100 };
-    if (directory == NULL) {
+    if (directory == NULL || every < 0) {
         return trmi_callback_unusable();
     }
     size_t bytes = strlen(directory) + 1;

@@ -39,7 +39,8 @@ static trm_status fail_unusable(void *context, const trm_progress *progress, trm
     (void)progress;
     return TRMI_FAIL(
         err, TRM_INVALID,
-        "a callback was made with NULL for its directory, path, function, dataset or options");
+        "a callback was made with NULL for its directory, path, function, dataset or options, or "
+        "with a number of steps, epochs or seconds below 0");
 }
 
 trm_callback trmi_callback_unusable(void) { return (trm_callback){.on_begin = fail_unusable}; }
@@ -104,7 +105,7 @@ static trm_status time_epoch(void *context, const trm_progress *p, trm_error *er
 
 /* Makes a callback that prints a line every so many steps. */
 static trm_callback make_monitor(trm_print print, int64_t every) {
-    if (print == NULL) {
+    if (print == NULL || every < 0) {
         return trmi_callback_unusable();
     }
     monitor *m = trmi_alloc(sizeof *m);
@@ -348,7 +349,8 @@ trm_callback trm_model_checkpoint(const trm_model_checkpoint_options *options) {
  * their effects. */
 trm_callback trmi_model_checkpoint_on(const trmi_os *os,
                                       const trm_model_checkpoint_options *options) {
-    if (options->directory == NULL) {
+    if (options->directory == NULL || options->every_steps < 0 || options->every_epochs < 0 ||
+        !(options->every_seconds >= 0)) {
         return trmi_callback_unusable();
     }
     checkpoints *c = trmi_alloc(sizeof *c);
@@ -394,7 +396,7 @@ static trm_status evaluate_epoch(void *context, const trm_progress *p, trm_error
 
 /* Contract in trireme/train.h. 0 epochs stand for every epoch. */
 trm_callback trm_evaluate_every(trm_dataset *data, int64_t every_epochs) {
-    if (data == NULL) {
+    if (data == NULL || every_epochs < 0) {
         return trmi_callback_unusable();
     }
     evaluator *e = trmi_alloc(sizeof *e);
@@ -461,6 +463,9 @@ static trm_status stop_evaluated(void *context, const trm_progress *p, trm_error
  * after evaluations. */
 trm_callback trm_early_stop(const trm_early_stop_options *options) {
     TRMI_NEED_OR(trmi_callback_unusable(), NULL, options);
+    if (options->patience < 0) {
+        return trmi_callback_unusable();
+    }
     trm_early_stop_options *o = trmi_alloc(sizeof *o);
     if (o == NULL) {
         return trmi_callback_no_memory();
