@@ -331,7 +331,8 @@ def operator(h, name):
             counted = following[0] == 'count'
             optional = counted and a == 'axes'
             plain.append(f'{a}: ' + ('Union[int, Sequence[int], None] = None' if optional else 'Sequence[int]'))
-            passed.append(f'g.{"int64s" if h.ctype(below) == "c_int64" else "int32s"}({a})')
+            of = '' if counted else ', x'  # a number for each dimension of x
+            passed.append(f'g.{"int64s" if h.ctype(below) == "c_int64" else "int32s"}({a}{of})')
             if counted:
                 passed.append(f'g.count({a})')
                 skip = True

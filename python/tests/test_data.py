@@ -59,6 +59,49 @@ def test_samples_of_a_function():
         wrong.next()
 
 
+def test_samples_are_what_the_fields_say():
+    fields = {'x': ('float32', (2,)), 'label': ('int32', ())}
+    for value, sentence in (((np.zeros(2),), 'sample 0: other fields .found 1, expected x, label'), ((np.zeros(2), 1, 2), 'found 3, expected x, label'),
+                            ({'x': np.zeros(2)}, 'found x, expected x, label'), ((np.zeros(2), 1.7), "field 'label': another type .found float64 from 1.7 to 1.7, expected int32"),
+                            ((np.zeros(2), 2 ** 40), "field 'label': another type .found int64 from 1099511627776"), ((None, 1), "field 'x': another type"),
+                            ((['a', 'b'], 1), "field 'x': another type")):
+        with pytest.raises(trireme.Error, match=sentence):
+            Dataset.samples(lambda index: value, 4, fields).next()
+    assert Dataset.samples(lambda index: ([1, 2], np.uint8(3)), 4, fields).batch(2).next()['label'].tolist() == [3, 3]
+    for wrong in ({'x': 'float32'}, ['x'], {'x': ('float32', (2.5,))}):
+        with pytest.raises(TypeError, match='Dataset.samples: '):
+            Dataset.samples(lambda index: 1, 4, wrong)
+    with pytest.raises(TypeError, match='read: a function expected'):
+        Dataset.samples(3, 4, fields)
+
+
+def test_a_transform_that_would_change_nothing_is_named():
+    for function, sentence in ((lambda sample, rng: sample.update(x=sample['x'] * 2), "the field 'x' was replaced: write into its array"),
+                               (lambda sample, rng: sample.update(z=1), "the field 'z' was replaced"), (lambda sample, rng: {'x': 1}, 'it returned a value, which nothing reads')):
+        with pytest.raises(TypeError, match=sentence):
+            Dataset.arrays(numbers()).map(function).next()
+    data = Dataset.arrays(numbers()).map(lambda sample, rng: np.multiply(sample['x'], 2, out=sample['x'])).batch(4)
+    assert np.array_equal(data.next()['x'], numbers()['x'][:4] * 2)
+
+
+def test_arrays_that_would_lose_something_are_refused():
+    masked = np.ma.masked_array(np.arange(3, dtype='float32'), mask=[1, 0, 0])
+    with pytest.raises(trireme.Error, match="array 'x': the array is masked"):
+        Dataset.arrays({'x': masked})
+    with pytest.raises(trireme.Error, match="field 'label': another type .found int64 from 1 to 1099511627776, expected int32"):
+        Dataset.iterable([(np.zeros((2, 3), 'float32'), np.array([2 ** 40, 1]))])
+    with pytest.raises(TypeError, match='found a dictionary; Dataset.arrays takes one'):
+        Dataset.iterable(numbers())
+    assert list(Dataset.iterable([np.zeros((2, 3), 'float32')], names='x').fields) == ['x']
+    for mean in ((0.5, 0.5), (1, 2, 3, 4)):
+        with pytest.raises(ValueError, match='normalize: one number, or three'):
+            t.normalize(mean, 1)
+    torch = pytest.importorskip('torch')
+    for tensor in (torch.eye(3).to_sparse(), torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])):
+        with pytest.raises(trireme.Error, match='the tensor is not dense'):
+            trireme.distribute.all_reduce(tensor)
+
+
 def test_a_program_ends_while_a_thread_fills_batches(tmp_path):
     run_python(['-c', '''
 import numpy as np, trireme
@@ -234,7 +277,14 @@ def test_text(tmp_path):
     assert np.array_equal(trireme.Tokenizer(tmp_path / 'tokenizer').encode('the cat'), ids)
     data = Dataset.source('text', tmp_path / 'input.txt', tokens='characters', context=8).batch(4)
     assert data.fields['tokens'] == ('int32', (4, 8))
-    assert len(trireme.Tokenizer()) == 256
+    bytes_ = trireme.Tokenizer()
+    assert len(bytes_) == 256 and bytes_.encode('a\0b').tolist() == [97, 0, 98] and bytes_.decode([]) == ''
+    for wrong in ([72.9], np.array([2 ** 32 + 72]), 'abc'):
+        with pytest.raises(trireme.Error, match='Tokenizer.decode: ids: another type'):
+            bytes_.decode(wrong)
+    for call in (lambda: bytes_.encode(3), lambda: trireme.Tokenizer.train([], 300), lambda: trireme.Tokenizer.train([None], 300)):
+        with pytest.raises(TypeError, match='Tokenizer.* expected, found'):
+            call()
     assert trireme.machine()['cores'] >= 1
 
 

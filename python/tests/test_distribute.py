@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks: the three calls and the collectives, in place on NumPy arrays and torch tensors; a callback that raises on one rank."""
 import json
+import re
 import subprocess
 
 import numpy as np
@@ -79,6 +80,60 @@ def test_one_process_is_one_rank():
     assert distribute.size() == 1 and distribute.all_reduce(values, 'mean') is values and distribute.broadcast(values) is values
     data, batch = distribute.shard_and_rebatch_dataset([values], 8)
     assert data[0] is values and batch == 8
+
+
+def test_one_rank_has_no_others():
+    comm = distribute.Communicator()
+    for call, sentence in ((lambda: comm.send(np.zeros(3), 1), 'send: there is no rank 1 to exchange messages with'), (lambda: comm.recv(np.zeros(3), 5), 'recv: there is no rank 5'),
+                           (lambda: comm.broadcast(np.zeros(3), 4), 'broadcast: there is no rank 4'), (lambda: comm.reduce(np.zeros(3), -4), 'reduce: there is no rank -4')):
+        with pytest.raises(trireme.Error, match=sentence):
+            call()
+
+
+# Each case: what rank r does after distribute.init(), and the sentence that every rank gets which fails (None: that rank ends well).
+UNLIKE = {
+    'learning rate': ("model(learning_rate=0.1 * (1 + r)).train(until_step=2)", 'training: the ranks differ in the learning rate'),
+    'steps': ("model().train(until_step=2 + r)", r'training: the ranks differ in until_step \(found 2 to 3\)'),
+    'batches': ("model(20 + 20 * r).train(until_step=2)", 'training: the ranks differ in the steps of an epoch'),
+    'samples': ("model(20, 200 + 200 * r).train(until_epoch=1)", 'training: the ranks differ in the steps of an epoch'),
+    'momentum': ("model(optimizer={'kind': 'momentum', 'momentum': 0.5 + 0.1 * r}).train(until_step=2)", 'rank 1 has another program than rank 0'),
+    'a thread at the end': ("leave_a_thread_inside()", 'rank 0 has (left|ended while one of its threads was in a call)'),
+}
+
+
+@pytest.mark.parametrize('case', UNLIKE)
+def test_ranks_that_are_unlike_are_told(tmp_path, case):
+    """They would train on with other weights, wait for each other, or crash."""
+    code, sentence = UNLIKE[case]
+    (tmp_path / 'job.py').write_text(f'''
+import os, threading, time
+import numpy as np, trireme
+from trireme import distribute as d, ops
+d.init()
+r = d.rank()
+def model(batch=20, count=200, **more):
+    data = trireme.Dataset.open('synth', batch_size=batch, shapes={{'train_count': count}})
+    return trireme.Model(lambda image: ops.mlp(image, [16], 10), data, **more)
+def leave_a_thread_inside():
+    if r == 0:
+        threading.Thread(target=lambda: d.all_reduce(np.zeros(4)), daemon=True).start()
+        time.sleep(1)
+        return
+    while not os.path.exists('rank0'):
+        time.sleep(0.01)
+    while True:  # the thread of rank 0 may take part in the first one
+        d.all_reduce(np.zeros(4))
+try:
+    {code}
+    outcome = 'ended well'
+except trireme.Error as error:
+    outcome = error.message
+open(f'rank{{r}}', 'w').write(outcome)
+''')
+    run_ranks(2, ['job.py'], tmp_path, timeout=100)
+    ends = [(tmp_path / f'rank{r}').read_text() for r in (0, 1)]
+    wanted = [end for end in ends if case != 'a thread at the end' or end is ends[1]]
+    assert all(re.search(sentence, end) for end in wanted), ends
 
 
 def test_values_that_are_wrong():

@@ -130,6 +130,52 @@ def test_wrong_arrays_are_named():
         assert other
 
 
+def test_sizes_and_indices_are_whole_and_all_there():
+    with trireme.Graph() as g:
+        x = trireme.input('x', 'float32', (4, 3))
+        image = x.reshape(1, 1, 4, 3)
+        for call in (lambda: trireme.input('y', 'float32', (2.7, 3)), lambda: x.reshape(12.9, 1), lambda: x.sum(1.5), lambda: ops.mlp(x, 'ab', 10),
+                     lambda: trireme.input('y', 'float32', (2 ** 64,))):
+            with pytest.raises(TypeError, match='whole numbers expected, found'):
+                call()
+        for call in (lambda: x.transpose(0,), lambda: ops.slice(x, (1,), (1, 1)), lambda: ops.pad(x, (1, 0), (0,))):  # the library reads two of each
+            with pytest.raises(trireme.Error, match='one number for each dimension of'):
+                call()
+        for options in ({'kernel': (2,)}, {'kernel': (1, 1, 1)}, {'kernel': 1, 'pad': (1, 2, 3)}):
+            with pytest.raises(TypeError, match=r'cannot be .* \(found \d, expected \d\)'):
+                ops.max_pool(image, **options)
+        for power in (x, 'a', float('nan')):
+            with pytest.raises(TypeError, match='a number expected as power'):
+                x ** power
+        for call in (lambda: len(x.sum()), lambda: list(x.sum())):
+            with pytest.raises(TypeError, match='scalar'):
+                call()
+        for index in (True, (..., ..., 0)):
+            with pytest.raises(IndexError, match='whole numbers, slices, None and one ... expected'):
+                x[index]
+        for init in (('uniform', 1), ('normal',), ('normal', -1), ('normal', float('nan'))):
+            with pytest.raises(trireme.Error, match='trm_init: there is no'):
+                trireme.parameter('w', (2,), init)
+        for dtype in (True, 99):
+            with pytest.raises(trireme.Error, match='dtype: type .* is not supported'):
+                trireme.input('y', dtype, (2,))
+        with pytest.raises(TypeError, match='scope: a name expected'):
+            with trireme.scope(None):
+                pass
+        assert x.sum(np.int64(1)).shape == (4,) and len(list(x)) == 4
+        with trireme.Graph() as other:
+            y = trireme.input('y', 'float32', (2,)).mean()
+        assert trireme.graph.current() is g
+        for wrong in (y, None):
+            with pytest.raises(TypeError, match='Graph.gradients: nodes of this graph expected'):
+                g.gradients(x.sum(), [wrong])
+        with g:
+            pass
+        assert trireme.graph.current() is g and other is not g
+    with pytest.raises(trireme.Error, match='no graph is being built'):
+        trireme.graph.current()
+
+
 def test_exec_takes_nodes_of_its_graph():
     with trireme.Graph() as g:
         y = trireme.input('x', 'float32', (2, 3)) * trireme.parameter('w', (3,), 'one')

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models: the losses of the C programs, networks of every form, callbacks, state, Ctrl-C, what is refused."""
+import contextlib
+import gc
 import io
 import json
 import os
@@ -100,7 +102,7 @@ def test_wrong_kinds_of_arguments_are_named():
         with pytest.raises(ZeroDivisionError):
             call()
     assert model.global_step == 10  # it ended with its first evaluation
-    for network, words in ((lambda image: image['left'], 'integer'), (lambda image: ops.relu(image).sum('x'), 'integer')):
+    for network, words in ((lambda image: image['left'], 'integer'), (lambda image: ops.relu(image).sum('x'), "whole numbers expected, found 'x'")):
         with pytest.raises(TypeError, match=words):
             trireme.Model(network, small())
     with pytest.raises(trireme.Error, match='object is not supported'):
@@ -130,6 +132,123 @@ def test_wrong_kinds_of_arguments_are_named():
         model.evaluate(None)
     with pytest.raises(trireme.Error, match='no end in epochs or steps .found 0 and 0.; set until_epoch or until_step'):
         model.train()
+
+
+def raises(call, kind, sentence):
+    with pytest.raises(kind, match=sentence):
+        call()
+
+
+def test_numbers_and_texts_that_c_would_cut_are_refused(tmp_path):
+    model = trireme.Model(mlp, small())
+    for call, sentence in ((lambda: model.train(until_step=2 ** 70), 'the option until_step cannot be'), (lambda: model.train(until_step=1.5), 'the option until_step cannot be 1.5'),
+                           (lambda: trireme.learning_rate_at(0.1, -3), 'learning_rate_at: the argument step cannot be -3'),
+                           (lambda: model.train(until_step=1, callbacks=[trireme.LossMonitor('a')]), "loss_monitor: the argument every cannot be 'a'"),
+                           (lambda: setattr(model.exec, 'global_step', -1), 'exec_set_step: the argument step cannot be -1'),
+                           (lambda: trireme.transforms.random_crop('a'), "transform_random_crop: the argument height cannot be 'a'"),
+                           (lambda: model.load(3), 'a name or path expected, found 3')):
+        raises(call, TypeError, sentence)
+    for call in (lambda: model.save('a\0b'), lambda: trireme.Dataset.arrays({'a\0b': np.zeros(3, 'float32')})):
+        raises(call, ValueError, 'without the character 0 expected')
+    for call, sentence in ((lambda: trireme.Model(mlp, small(), precision=77), 'trm_precision: there is no 77 .expected one of fp32'),
+                           (lambda: trireme.Model(mlp, small(), memory_bytes=-1), '-1 bytes of memory: no number below 0'),
+                           (lambda: model.evaluate(small(usage='test'), steps=-1), 'evaluation: -1 batches, at least 1 expected'),
+                           (lambda: model.load(None), "argument 'path' is None")):
+        raises(call, trireme.Error, sentence)
+    odd = os.fsdecode(os.fsencode(str(tmp_path)) + b'/\xff')  # a name that is no UTF-8
+    model.save(odd)
+    assert model.resume(odd)
+
+
+@pytest.mark.parametrize('made', [lambda: trireme.LossMonitor(-1), lambda: trireme.EvaluateEvery(small(usage='test'), -1), lambda: trireme.EarlyStop(watch='loss', patience=-1),
+                                  lambda: trireme.ModelCheckpoint('run', every_steps=-1), lambda: trireme.MetricsRecorder('m.csv', -1), lambda: trireme.RunRecorder('run', -1)])
+def test_intervals_are_not_negative(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(trireme.Error, match='or with a number of steps, epochs or seconds below 0'):
+        trireme.Model(mlp, small()).train(until_step=2, callbacks=[made()])
+    assert not os.listdir('.')
+
+
+def test_data_of_another_shape_is_refused():
+    """Also data with fewer elements than the network's input: zeros would take the place of the rest."""
+    random = np.random.default_rng(0)
+
+    def of(*size):
+        return trireme.Dataset.arrays({'image': random.random((40,) + size, 'float32'), 'label': np.zeros(40, 'int32')}, 10)
+    model = trireme.Model(mlp, small())
+    for data, found in ((of(1, 32, 32).batch(20), r'\[20, 1, 32, 32\]'), (of(3, 16, 16).batch(20), r'\[20, 3, 16, 16\]'), (of(3, 1024).batch(20), r'\[20, 3, 1024\]'),
+                        (of(3, 32, 32).batch(10), r'\[10, 3, 32, 32\]'), (of(3, 32, 32).batch(40), r'\[40, 3, 32, 32\]')):
+        with pytest.raises(trireme.Error, match=rf"field 'image' is float32 {found}, the model was compiled for float32 \[20, 3, 32, 32\]"):
+            model.train(data, until_step=3)
+    assert model.global_step == 0
+    model.train(of(3, 32, 32).batch(20), until_step=3)
+    assert model.evaluate(of(3, 32, 32).batch(20, False))['samples'] == 40
+
+
+def test_what_would_be_ignored_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="Watch: there is no hook 'on_step_ended' .expected on_begin"):
+        class Watch(trireme.Callback):
+            def on_step_ended(self, progress):
+                pass
+
+    async def later(progress):
+        pass
+
+    def generator(progress):
+        yield progress
+    model = trireme.Model(mlp, small())
+    for hook in (later, generator):
+        with pytest.warns(RuntimeWarning) if hook is later else contextlib.nullcontext(), pytest.raises(TypeError, match='no plain function: it returned a .*, of which nothing has run'):
+            model.train(until_step=5, callbacks=[hook])
+            gc.collect()
+    model.train(until_step=9, callbacks=[lambda p: np.bool_(p.global_step == 3)])
+    assert model.global_step == 3
+    with pytest.raises(TypeError, match="Lambda: on_step_end: a function expected, found 3"):
+        trireme.Lambda(on_step_end=3)
+    with pytest.raises(TypeError, match="Metric 'm': a function value expected, which makes the metric of its 3 sums"):
+        trireme.Metric('m', lambda logits, batch: (1, 2, 3), sums=3)
+    of_array = trireme.Metric('m', lambda logits, batch: np.array([3.0, 4.0]))
+    assert trireme.Model(mlp, small(), metrics=[of_array]).evaluate(small(usage='test'))['m'] == 0.75
+    for wrong in ({'metrics': of_array}, {'metrics': None}, {'loss': 3}, {'loss': None}, {'context': 'parallel_mode=data_parallel'}, {'loss_scale': 3}):
+        with pytest.raises((TypeError, trireme.Error), match='expected'):
+            trireme.Model(mlp, small(), **wrong)
+    with pytest.raises(TypeError, match='data: a Dataset, a dictionary of arrays'):
+        model.predict(np.zeros((20, 3, 32, 32), 'float32'))
+
+
+def test_weights_are_set_after_all_were_checked():
+    model = trireme.Model(mlp, small())
+    before = {k: v.copy() for k, v in model.state_dict().items()}
+    for wrong in (np.zeros(3, 'float32'), np.zeros(10) + 1j, 'a', None):
+        with pytest.raises(trireme.Error, match="variable 'fc1.bias'"):
+            model.load_state_dict(dict({k: v * 0 for k, v in before.items()}, **{'fc1.bias': wrong}))
+    assert all(np.array_equal(v, before[k]) for k, v in model.state_dict().items())
+    with pytest.raises(TypeError, match='load_state_dict: a dictionary'):
+        model.load_state_dict(None)
+
+
+def test_nodes_serve_their_own_graph_alone():
+    kept = []
+    trireme.Model(lambda image: (kept.append(image), mlp(image))[1], small())
+    for use in (lambda image: mlp(kept[0]), lambda image: image + kept[0], lambda image: kept[0].sum()):
+        with pytest.raises(trireme.Error, match='a node of a graph that is gone|nodes of two graphs'):
+            trireme.Model(use, small())
+    with pytest.raises(trireme.Error, match='a node of a graph that is gone'):
+        kept[0].shape
+
+
+def test_specifications_are_checked():
+    def spec(mode, params):
+        return trireme.EstimatorSpec(mlp)
+    with pytest.raises(TypeError, match='Estimator: a function model_fn'):
+        trireme.Estimator(None)
+    estimator, data = trireme.Estimator(spec), small()
+    for train, sentence in ((lambda context: data, 'a TrainSpec expected'), (trireme.TrainSpec(None, max_steps=1), 'a function input_fn expected, found None')):
+        with pytest.raises(TypeError, match=sentence):
+            trireme.train_and_evaluate(estimator, train)
+    trireme.train_and_evaluate(estimator, trireme.TrainSpec(lambda context: data, max_steps=1))
+    with pytest.raises(trireme.Error, match='Dataset: it belongs to the estimator that asked input_fn for it'):
+        data.next()
 
 
 def test_exceptions_belong_to_the_call_that_runs():
@@ -246,7 +365,7 @@ def test_weights_of_other_types_go_in():
     rows = np.arange(12).reshape(4, 3)
     made.load_state_dict({'w': rows.T.astype('float16').T, 'count': [5, 6]})
     assert np.array_equal(made.read('w'), rows) and list(made.read('count')) == [5, 6]
-    with pytest.raises(trireme.Error, match="variable 'count': another type .found float64, expected int32.; convert it"):
+    with pytest.raises(trireme.Error, match="variable 'count': another type .found float64 from 5.7 to 6.9, expected int32.; convert it"):
         made.load_state_dict({'w': rows, 'count': [5.7, 6.9]})
     torch = pytest.importorskip('torch')
     made.load_state_dict({'w': torch.from_numpy(rows.T.copy()).bfloat16().t() * 2, 'count': torch.tensor([7, 8], dtype=torch.int32)})

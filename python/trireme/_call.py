@@ -31,6 +31,14 @@ def call(function, *arguments):
     return status
 
 
+def plain_call(function, *arguments):
+    """Calls a function without an error record, or raises the TypeError of an argument that C cannot take."""
+    try:
+        return function(*arguments)
+    except ArgumentError as error:
+        raise wrong_argument(function, arguments, error) from None
+
+
 def wrong_argument(function, arguments, error):
     """The TypeError of a call whose argument C cannot take, with the argument's name."""
     index, range_ = re.match(r"argument (\d+): (?:.*ValueError'?>?: (.*))?", str(error)).groups()
@@ -54,7 +62,7 @@ def filled(struct, function, *arguments):
 
 def raise_error(status, err):
     """Raises the exception of a callback if the error is one, else an Error."""
-    message = err.message.decode('utf-8', 'replace')
+    message = err.message.decode('utf-8', 'replace').replace('is NULL; pass a valid pointer', 'is None')
     for sentence in list(_raised):
         if sentence[:80] in message:
             raise _raised.pop(sentence)
@@ -122,13 +130,13 @@ class Owner:
     Arrays over the object's memory stay valid then: `held` is what they hold.
     """
 
-    _handle, process, closed = None, None, False
+    _handle, process, closed = None, None, False  # closed: True, or the reason
 
     @property
     def handle(self):
         """The library's object, for calls of trireme._c."""
         if self.closed:
-            raise Error(f'{type(self).__name__}: it was closed; make another one')
+            raise Error(f'{type(self).__name__}: {"it was closed" if self.closed is True else self.closed}; make another one')
         return self._handle
 
     @handle.setter

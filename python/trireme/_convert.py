@@ -3,6 +3,8 @@
 import ctypes
 import difflib
 import inspect
+import math
+import operator
 import os
 import textwrap
 
@@ -32,18 +34,24 @@ def enum(name, value):
     if name == 'trm_dtype':
         return dtype_number(value)
     if name == 'trm_init' and isinstance(value, (tuple, list)):
+        if len(value) != 2 or value[0] != 'normal' or not 0 <= value[1] < math.inf:
+            raise Error(f'{name}: there is no {value!r} (expected a word, or ("normal", deviation) with a deviation of at least 0)')
         return _c.trm_init_normal(float(value[1]))
     if name == 'trm_switch' and isinstance(value, bool):
         return _c.TRM_ON if value else _c.TRM_OFF
+    words = _c.ENUMS[name]
     if not isinstance(value, str):
         try:
-            return int(value)
+            number = operator.index(value)
         except TypeError:
-            raise TypeError(f'{name}: one of {", ".join(_c.ENUMS[name])} expected, found {value!r}') from None
-    words, value = _c.ENUMS[name], ALSO.get((name, value.lower()), value)
-    if value.lower() not in words:
+            raise TypeError(f'{name}: one of {", ".join(words)} expected, found {value!r}') from None
+        if number in words.values() or name == 'trm_init':  # trm_init_normal() makes numbers of its own
+            return number
+    else:
+        number = words.get(ALSO.get((name, value.lower()), value.lower()))
+    if number is None or not isinstance(value, str):
         raise Error(f'{name}: there is no {value!r} (expected one of {", ".join(words)})')
-    return words[value.lower()]
+    return number
 
 
 def word(name, value):
@@ -53,7 +61,7 @@ def word(name, value):
 
 def dtype_number(value, what='dtype'):
     """The trm_dtype of a name, a NumPy or a torch type."""
-    if isinstance(value, int):
+    if value in DTYPE_NAMES and not isinstance(value, bool):
         return value
     name = value if isinstance(value, str) else getattr(value, 'name', None) or str(value)
     if name.startswith('torch.'):
@@ -153,13 +161,16 @@ def set_member(target, name, kind, words, value, keep):
         elif isinstance(value, dict):
             fill(getattr(target, name), value, keep)
         else:
-            fill(getattr(target, name), value.options(), keep)
+            raise TypeError('a dictionary of its members expected')
         keep.append(value)
     elif isinstance(kind, type) and issubclass(kind, ctypes.Array):
         array = getattr(target, name)
         values = list(value) if isinstance(value, (tuple, list)) else [value] * len(array)
         if name == 'pad' and len(values) == 2:
             values = [values[0], values[0], values[1], values[1]]
+        whole = not issubclass(kind._type_, ctypes.Structure)  # an array of numbers has all of them
+        if len(values) > len(array) or whole and len(values) < len(array):
+            raise ValueError(f'found {len(values)}, expected {"" if whole else "at most "}{len(array)}')
         for i, v in enumerate(values):
             if isinstance(v, dict):
                 fill(array[i], v, keep)
@@ -236,21 +247,38 @@ def takes(*structs):
 
 def text(value):
     """Text or a path as C takes it; None is NULL."""
-    if value is None or isinstance(value, bytes):
-        return value
-    return os.fspath(value).encode() if not isinstance(value, str) else value.encode()
+    if value is None:
+        return None
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise TypeError(f'a name or path expected, found {value!r}')
+    found = os.fspath(value)
+    found = found.encode('utf-8', 'surrogateescape') if isinstance(found, str) else found
+    if b'\0' in found:
+        raise ValueError(f'{value!r}: a name or path without the character 0 expected')
+    return found
 
 
 def shape(value):
     """A trm_shape of a sequence of sizes, or of one size."""
     if isinstance(value, _c.trm_shape):
         return value
-    sizes = [int(v) for v in value] if hasattr(value, '__iter__') else [int(value)]
+    sizes = whole_numbers(value, 'shape')
     if len(sizes) > _c.TRM_MAX_RANK:
         raise Error(f'shape {sizes}: too many dimensions (found {len(sizes)}, expected at most {_c.TRM_MAX_RANK})')
     made = _c.trm_shape(len(sizes))
     made.dim[:len(sizes)] = sizes
     return made
+
+
+def whole_numbers(values, what='sizes or indices', kind=ctypes.c_int64):
+    """A list of integers of a sequence, or of one number, that fit into the integer type; fractions are not cut."""
+    try:
+        found = [operator.index(v) for v in ([values] if hasattr(values, '__index__') else values)]
+        for number in found:
+            check_range(kind, number)
+        return found
+    except (TypeError, ValueError):
+        raise TypeError(f'{what}: whole numbers expected, found {values!r}') from None
 
 
 def sizes(made):
@@ -305,6 +333,8 @@ def described(array, what):
     """
     face = getattr(array, '__array_interface__', None)
     if face is not None:
+        if hasattr(array, 'filled'):
+            raise Error(f'{what}: the array is masked, and its mask would be lost; call .filled() first')
         if face.get('strides') is not None and not np.asarray(array).flags.c_contiguous:
             raise Error(f'{what}: the array of shape {face["shape"]} is not contiguous; call numpy.ascontiguousarray first')
         kind = array.dtype if hasattr(array, 'dtype') else np.dtype(face['typestr'])
@@ -318,6 +348,8 @@ def described(array, what):
     if hasattr(array, 'data_ptr') and hasattr(array, 'is_contiguous'):  # torch: DLPack refuses tensors that need a gradient
         if array.device.type != 'cpu':
             raise Error(f'{what}: the tensor is on {array.device} (expected on the CPU); call .cpu() first')
+        if str(array.layout) != 'torch.strided' or array.is_nested:
+            raise Error(f'{what}: the tensor is not dense (layout {array.layout}); call .to_dense() first')
         if not array.is_contiguous():
             raise Error(f'{what}: the tensor of shape {tuple(array.shape)} is not contiguous; call .contiguous() first')
         if array.is_neg():
@@ -358,6 +390,22 @@ def tensor(array, what='array', write=False, dtype=None, size=None):
     if size is not None and tuple(found) != tuple(size):
         raise Error(f'{what}: another shape (found {list(found)}, expected {list(size)})')
     return _c.trm_tensor(address, number, shape(found)), keep
+
+
+def converted(array, number, what):
+    """A NumPy array of the type `number`. Fractions never become integers, and integers are not cut."""
+    if number == _c.TRM_BFLOAT16:  # NumPy has none: its bits as uint16
+        return array
+    wanted = np.dtype(DTYPE_NAMES[number])
+    if array.dtype == wanted:
+        return array
+    fits = np.can_cast(array.dtype, wanted, 'same_kind') or array.dtype.kind in 'biu' and wanted.kind in 'iu'
+    if fits and wanted.kind in 'iu' and array.size:
+        fits = np.iinfo(wanted).min <= array.min() and array.max() <= np.iinfo(wanted).max
+    if not fits:
+        raise Error(f'{what}: another type (found {array.dtype}{f" from {array.min()} to {array.max()}" if array.dtype.kind in "iuf" and array.size else ""}, '
+                    f'expected {wanted}); convert it')
+    return array.astype(wanted, order='C')
 
 
 class _Memory:

@@ -6,11 +6,18 @@ import time
 from ctypes import byref
 
 from . import _c
-from ._call import keep_exception
+from ._call import keep_exception, plain_call
 from ._convert import as_dict, options, takes, text, view
 from ._library import Error
 
 HOOKS = ('on_begin', 'on_epoch_begin', 'on_gradients', 'on_step_end', 'on_epoch_end', 'on_evaluated', 'on_checkpoint', 'on_membership', 'on_end')
+
+
+def refuse_unknown(names, what):
+    """Raises TypeError for a name that is no hook: it would never be called."""
+    for name in names:
+        if name not in HOOKS:
+            raise TypeError(f'{what}: there is no hook {name!r} (expected {", ".join(HOOKS)})')
 
 
 class StopTraining(Exception):
@@ -72,6 +79,10 @@ class Callback:
 
     last = False  # its hooks run after those of all others
 
+    def __init_subclass__(cls, **more):
+        super().__init_subclass__(**more)
+        refuse_unknown([name for name in vars(cls) if name.startswith('on_')], cls.__name__)
+
     def on_begin(self, progress): """After the position is known, before the first step."""
     def on_epoch_begin(self, progress): """Before an epoch's first step."""
     def on_gradients(self, progress): """Gradients are complete, parameters still old (progress.model.exec.ranges())."""
@@ -104,7 +115,9 @@ def hook_of(method, what, model):
             found = method(Progress(progress[0], model))
             if isinstance(found, Callback):
                 raise TypeError('it returned a callback, at each step; put the callback itself in the list of callbacks')
-            return _c.TRM_END if found is True else _c.TRM_OK
+            if inspect.isgenerator(found) or inspect.iscoroutine(found):
+                raise TypeError(f'it is no plain function: it returned a {type(found).__name__}, of which nothing has run')
+            return _c.TRM_END if found is True or type(found).__name__ in ('bool', 'bool_') and found else _c.TRM_OK
         except StopTraining:
             return _c.TRM_END
         except BaseException as error:  # nothing may pass through C
@@ -116,9 +129,10 @@ class Lambda(Callback):
     """A callback of functions: Lambda(on_step_end=lambda p: print(p.loss))."""
 
     def __init__(self, **hooks):
-        unknown = set(hooks) - set(HOOKS)
-        if unknown:
-            raise TypeError(f'Lambda: there is no hook {sorted(unknown)[0]!r} (expected {", ".join(HOOKS)})')
+        refuse_unknown(hooks, 'Lambda')
+        for name, function in hooks.items():
+            if not callable(function):
+                raise TypeError(f'Lambda: {name}: a function expected, found {function!r}')
         self.hooks = hooks
 
     def c_callback(self, model, keep):
@@ -161,7 +175,7 @@ class _Library(Callback):
 
 def LossMonitor(every=1):
     """Prints "epoch: 1 step: 156, loss is 2.0084016" every `every` steps; 0 = at the end of each epoch."""
-    return _Library(lambda keep: _c.trm_loss_monitor(every, print_line))
+    return _Library(lambda keep: plain_call(_c.trm_loss_monitor, every, print_line))
 
 
 def TimeMonitor():
@@ -182,7 +196,7 @@ def EvaluateEvery(data, every_epochs=1):
 
     def make(keep):
         keep.append(data.use())
-        return _c.trm_evaluate_every(data.handle, every_epochs)
+        return plain_call(_c.trm_evaluate_every, data.handle, every_epochs)
     return _Library(make)
 
 
@@ -194,12 +208,12 @@ def EarlyStop(**more):
 
 def MetricsRecorder(path, every=1):
     """Writes a .csv or .jsonl file of metrics."""
-    return _Library(lambda keep: _c.trm_metrics_recorder(text(path), every))
+    return _Library(lambda keep: plain_call(_c.trm_metrics_recorder, text(path), every))
 
 
 def RunRecorder(directory, every=0):
     """Appends the events of training to DIRECTORY/run.jsonl, which `python -m trireme report` and `top` read."""
-    return _Library(lambda keep: _c.trm_run_recorder(text(directory), every))
+    return _Library(lambda keep: plain_call(_c.trm_run_recorder, text(directory), every))
 
 
 @takes(_c.trm_tensorboard_options)
@@ -264,6 +278,8 @@ class Metric:
     """
 
     def __init__(self, name, add, sums=2, value=None):
+        if sums > 2 and value is None:
+            raise TypeError(f'Metric {name!r}: a function value expected, which makes the metric of its {sums} sums')
         self.name, self.add, self.sums, self.value = name, add, sums, value
 
     def c_metric(self, keep, model=None):
@@ -275,7 +291,7 @@ class Metric:
                 held = model and model.in_use
                 arrays = {k: v[:samples] for k, v in batch_arrays(batch[0], held).items()}
                 values = self.add(view(logits[0], held)[:samples], arrays)
-                values = list(values) if isinstance(values, (tuple, list)) else [values]
+                values = list(values) if isinstance(values, (tuple, list)) or getattr(values, 'ndim', 0) else [values]
                 if len(values) != self.sums:
                     raise ValueError(f'add() returned {len(values)} numbers, expected {self.sums} (sums={self.sums})')
                 for i, v in enumerate(values):

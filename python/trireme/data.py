@@ -18,7 +18,7 @@ from ctypes import byref
 
 from . import _c, transforms as _transforms
 from ._call import Owner, call, guarded, take, text_of
-from ._convert import DTYPE_NAMES, described, dtype_number, enum, np, options, plain, shape, sizes, takes, tensor, text, view
+from ._convert import DTYPE_NAMES, converted, described, dtype_number, enum, np, options, plain, shape, sizes, takes, tensor, text, view, whole_numbers
 from ._library import Error
 
 # Datasets whose threads may call Python: they end before the interpreter does.
@@ -111,15 +111,24 @@ class Dataset(Owner):
         fields: {name: (dtype, shape)} of one sample
         in_order: indices come in rising order only, from 0 in each epoch: no shuffle, at most one thread
         """
-        fields = {name: (dtype_number(kind), tuple(size)) for name, (kind, size) in fields.items()}
+        if not callable(read):
+            raise TypeError(f'Dataset.samples: read: a function expected, found {read!r}')
+        if not isinstance(fields, Mapping) or not all(isinstance(field, (tuple, list)) and len(field) == 2 for field in fields.values()):
+            raise TypeError(f'Dataset.samples: fields: a dictionary {{name: (dtype, shape)}} expected, found {fields!r}')
+        fields = {name: (dtype_number(kind), tuple(whole_numbers(size, f'Dataset.samples: shape of {name!r}'))) for name, (kind, size) in fields.items()}
         names = list(fields)
 
         def read_sample(context, index, out):
             values = read(index)
+            if not isinstance(values, (dict, tuple, list)):
+                values = [values]
+            if set(values) != set(names) if isinstance(values, dict) else len(values) != len(names):
+                raise Error(f'sample {index}: other fields (found {", ".join(map(str, values)) if isinstance(values, dict) else len(values)}, '
+                            f'expected {", ".join(names)})')
             for i, name in enumerate(names):
-                value = values[name] if isinstance(values, dict) else values[i] if isinstance(values, (tuple, list)) else values
-                value = np.asarray(value, None if fields[name][0] == 3 else DTYPE_NAMES[fields[name][0]], order='C')
-                made, _ = tensor(value, f'sample {index}, field {name!r}', size=fields[name][1])
+                what = f'sample {index}, field {name!r}'
+                value = np.asarray(values[name] if isinstance(values, dict) else values[i], order='C')
+                made, _ = tensor(converted(value, fields[name][0], what), what, size=fields[name][1])
                 ctypes.memmove(out[i].data, made.data, _c.trm_tensor_bytes(byref(made)))
         return cls._callback(read_sample, count, fields, classes, in_order)
 
@@ -145,6 +154,8 @@ class Dataset(Owner):
         count: batches of an epoch, where the iterable has no len(). Labels of type int64 become int32.
         drop_remainder: leave out a last batch that is smaller; False: it is padded, as batch() does (evaluate() and predict() do so)
         """
+        if isinstance(batches, Mapping):
+            raise TypeError('Dataset.iterable: an iterable of batches expected, found a dictionary; Dataset.arrays takes one')
         stream = _Stream(batches, names)
         if count is None:
             try:
@@ -186,8 +197,14 @@ class Dataset(Owner):
 
     def _own_transform(self, function):
         def run(context, index, seed, fields):
-            sample = {name: view(fields[i], self.held()) for i, name in enumerate(self.names)}
-            function(sample, np.random.default_rng(seed))
+            arrays = {name: view(fields[i], self.held()) for i, name in enumerate(self.names)}
+            sample = dict(arrays)
+            found = function(sample, np.random.default_rng(seed))
+            for name in sample:
+                if sample[name] is not arrays.get(name):
+                    raise TypeError(f"the field {name!r} was replaced: write into its array, sample[{name!r}][:] = ...")
+            if found is not None and not any(found is array for array in arrays.values()):
+                raise TypeError('it returned a value, which nothing reads: write into the arrays of the sample')
         hook = guarded(_c.trm_sample_transform, run, 'the transform')
         self.keep.append(hook)
         _live.add(self)
@@ -319,7 +336,7 @@ class _Stream:
     """Reads the batches of an iterable sample by sample, in order."""
 
     def __init__(self, batches, names):
-        self.batches, self.names, self.fields, self.full = batches, tuple(names), None, 0
+        self.batches, self.names, self.fields, self.full = batches, (names,) if isinstance(names, str) else tuple(names), None, 0
         self.start()
         self.take()
 
@@ -381,7 +398,7 @@ def _field(name, value):
     array = view(_c.trm_tensor(address, number, shape(size)), keep, True)
     if number == _c.TRM_FLOAT64 or number == _c.TRM_INT64 and name in ('label', 'targets'):
         number = _c.TRM_FLOAT32 if number == _c.TRM_FLOAT64 else _c.TRM_INT32
-        array = array.astype(DTYPE_NAMES[number])
+        array = converted(array, number, f'Dataset.iterable: field {name!r}')
     return array, number
 
 
@@ -396,7 +413,7 @@ def as_dataset(data, batch_size=None, drop_remainder=True):
     if isinstance(data, dict):
         made = Dataset.arrays(data)
         return made.batch(batch_size) if batch_size else made
-    if isinstance(data, (str, bytes)) or not hasattr(data, '__iter__') and not hasattr(data, '__getitem__'):
+    if isinstance(data, (str, bytes)) or not hasattr(data, '__iter__') and not hasattr(data, '__getitem__') or hasattr(data, '__dlpack__'):
         raise TypeError(f'data: a Dataset, a dictionary of arrays or an iterable of batches expected, found {data!r}')
     return Dataset.iterable(data, drop_remainder=drop_remainder)
 

@@ -221,6 +221,10 @@ class Communicator(Owner):
             self.refuse_child(f'Communicator.{what}', 'ranks')
         return self.handle
 
+    def _usable_with(self, what, peer):
+        if not self._usable(what):
+            raise Error(f'{what}: there is no rank {peer} to exchange messages with (found one rank)')
+
     def _run(self, kind, send, recv, **more):
         op = _c.trm_collective(kind=enum('trm_collective_kind', kind))
         kept = []
@@ -239,6 +243,8 @@ class Communicator(Owner):
             setattr(op, name, _reduction(value, [recv], kind) if name == 'reduce' else value)
         if self._usable(kind):
             call(_c.trm_comm_run, self.handle, byref(op))
+        elif op.root != 0:
+            raise Error(f'{kind}: there is no rank {op.root} (found one rank, expected root 0)')
         elif send is not None:  # one rank; the values were checked as those of many are
             np.asarray(recv).reshape(-1)[:] = np.asarray(send).reshape(-1)
         return recv
@@ -283,13 +289,13 @@ class Communicator(Owner):
 
     def send(self, array, peer):
         """Sends the array to rank `peer`, which calls recv() with one of the same size and type."""
-        self._usable('send')
+        self._usable_with('send', peer)
         made, keep = tensor(array, 'send')
         call(_c.trm_comm_send, self.handle, made.data, tensor_count(array), made.dtype, peer)
 
     def recv(self, array, peer):
         """Fills the array with what rank `peer` sends; returns it."""
-        self._usable('recv')
+        self._usable_with('recv', peer)
         made, keep = tensor(array, 'recv', True)
         call(_c.trm_comm_recv, self.handle, made.data, tensor_count(array), made.dtype, peer)
         return array

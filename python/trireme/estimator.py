@@ -29,10 +29,6 @@ class ParameterServerStrategy:
     def __init__(self, **more):
         self.values = more
 
-    def options(self):
-        """The members that were given."""
-        return self.values
-
 
 class RunConfig:
     """Members of trm_run_config: model_dir, tf_random_seed, save_summary_steps, log_step_count_steps, precision_mode,
@@ -117,6 +113,8 @@ class Estimator(Owner):
 
     def __init__(self, model_fn, model_dir=None, config=None, params=None):
         config = config or RunConfig()
+        if not callable(model_fn) or not isinstance(config, RunConfig):
+            raise TypeError(f'Estimator: a function model_fn and a RunConfig expected, found {model_fn!r} and {config!r}')
         self.keep, self.models = [model_fn, config, params], []
         self.cluster = config.cluster or Cluster()
         values = dict(config.values)
@@ -124,10 +122,12 @@ class Estimator(Owner):
             raise Error(f'Estimator: two model directories (found {model_dir!r}, expected that of the configuration, '
                         f'{values["model_dir"]!r})')
         strategy = values.pop('distribute', None)
+        if strategy is not None and not isinstance(strategy, ParameterServerStrategy):
+            raise TypeError(f'RunConfig: distribute: a ParameterServerStrategy expected, found {strategy!r}')
         made = _c.trm_run_config()
         fill(made, values, self.keep)
         if strategy is not None and self.cluster.info['has_roles']:  # one process has no servers
-            native = options(_c.trm_ps_strategy, dict({'prefetch': config.prefetch}, **strategy.options()), self.keep)
+            native = options(_c.trm_ps_strategy, dict({'prefetch': config.prefetch}, **strategy.values), self.keep)
             self.keep.append(native)
             made.distribute = ctypes.pointer(native)
         made.cluster = self.cluster.handle
@@ -161,6 +161,9 @@ class Estimator(Owner):
 
 
 def _input_hook(input_fn, estimator):
+    if not callable(input_fn):
+        raise TypeError(f'train_and_evaluate: a function input_fn expected, found {input_fn!r}')
+
     def run(context, params, out):
         data = input_fn(InputContext(context[0]))
         if data is None:
@@ -168,7 +171,7 @@ def _input_hook(input_fn, estimator):
         data = as_dataset(data)
         estimator.keep.append(data.keep)
         out[0] = data.handle
-        data.handle = None  # the estimator destroys it
+        data.handle, data.closed = None, 'it belongs to the estimator that asked input_fn for it'  # which destroys it
     hook = guarded(_c.trm_input_fn, run, 'input_fn')
     estimator.keep.append(hook)
     return hook
@@ -176,6 +179,9 @@ def _input_hook(input_fn, estimator):
 
 def train_and_evaluate(estimator, train_spec, eval_spec=None):
     """Does the work of this process's role, to its end. Returns a dictionary: role, global_step, evaluation, ..."""
+    for given, kind in ((estimator, Estimator), (train_spec, TrainSpec), (eval_spec, EvalSpec)):
+        if not isinstance(given, kind) and (given is not None or kind is Estimator):
+            raise TypeError(f'train_and_evaluate: {"an" if kind is not TrainSpec else "a"} {kind.__name__} expected, found {given!r}')
     train, keep = None, estimator.keep
     if train_spec is not None:
         train = _c.trm_train_spec(_input_hook(train_spec.input_fn, estimator), None, train_spec.max_steps, train_spec.epochs)

@@ -10,11 +10,12 @@
 """
 import ctypes
 import json
+from collections.abc import Mapping
 from ctypes import byref
 
 from . import _c
-from ._call import Owner, call, filled, take, text_of
-from ._convert import DTYPE_NAMES, as_dict, fill, np, plain, sizes, takes, tensor, text, view, word
+from ._call import Owner, call, filled, plain_call, take, text_of
+from ._convert import DTYPE_NAMES, DTYPES, as_dict, converted, fill, np, plain, sizes, takes, tensor, text, view, word
 from ._library import Error
 from .graph import Graph, Node
 from .model import optimizer_options
@@ -37,7 +38,7 @@ class Exec(Owner):
     def __init__(self, graph, loss=None, outputs=(), optimizer='sgd', **more):
         if not isinstance(graph, Graph):
             raise TypeError(f'Exec: graph: a Graph expected, found {graph!r}')
-        outputs = [outputs] if isinstance(outputs, Node) else list(outputs)
+        outputs = [outputs] if isinstance(outputs, Node) else list(outputs or ())
         for node in outputs + ([] if loss is None else [loss]):
             if getattr(node, 'graph', None) is not graph:
                 raise TypeError(f'Exec: loss and outputs: nodes of the graph expected, found {node!r}{" of another graph" if isinstance(node, Node) else ""}')
@@ -152,9 +153,16 @@ class Exec(Owner):
 
     def write(self, name, value):
         """Sets a variable."""
-        index, v = self.find(name)
-        made, keep = tensor(value, f'variable {name!r}', dtype=v.dtype, size=sizes(v.shape))
-        _c.trm_exec_write(self.handle, index, made.data)
+        self._write({name: value})
+
+    def _write(self, values):
+        """Sets variables, after all values were checked."""
+        made = []
+        for name, value in values.items():
+            index, v = self.find(name)
+            made.append((index, *tensor(value, f'variable {name!r}', dtype=v.dtype, size=sizes(v.shape))))
+        for index, value, keep in made:
+            _c.trm_exec_write(self.handle, index, value.data)
 
     def gradient(self, name):
         """A copy of the gradient of a parameter after forward_backward."""
@@ -171,7 +179,9 @@ class Exec(Owner):
 
     def load_state_dict(self, values, strict=True):
         """Sets parameters and states from arrays or torch tensors by name; strict: a missing one is an error."""
-        wanted = {name: dtype for name, (kind, dtype, _) in self.variables.items() if kind != 'slot'}
+        if not isinstance(values, Mapping):
+            raise TypeError(f'load_state_dict: a dictionary of arrays by name expected, found {values!r}')
+        wanted, found = {name: dtype for name, (kind, dtype, _) in self.variables.items() if kind != 'slot'}, {}
         missing = [name for name in wanted if name not in values]
         if strict and missing:
             raise Error(f'load_state_dict: {len(missing)} variables are missing (first: {missing[0]!r}); strict=False leaves them')
@@ -181,11 +191,9 @@ class Exec(Owner):
                 if hasattr(value, 'detach'):  # torch
                     value = value.float() if dtype == 'float32' else value
                 else:
-                    value = np.asarray(value)
-                    if not np.can_cast(value.dtype, dtype, 'same_kind'):  # fractions never become integers
-                        raise Error(f'variable {name!r}: another type (found {value.dtype}, expected {dtype}); convert it')
-                    value = np.asarray(value, dtype, order='C')
-                self.write(name, value)
+                    value = converted(np.asarray(value, order='C'), DTYPES[dtype], f'variable {name!r}')
+                found[name] = value
+        self._write(found)
 
     def ranges(self):
         """(parameters, gradients): each one float32 array over the program's memory, in the order of backward."""
@@ -206,7 +214,7 @@ class Exec(Owner):
 
     @global_step.setter
     def global_step(self, step):
-        _c.trm_exec_set_step(self.handle, step)
+        plain_call(_c.trm_exec_set_step, self.handle, step)
 
     # ---- reports
 

@@ -11,14 +11,15 @@ A Model calls functions that build the graph, so that most programs need none of
 """
 import contextlib
 import ctypes
+import numbers
 import operator
 import threading
 from ctypes import byref
 from typing import Any, Sequence, Union
 
 from . import _c
-from ._call import call, take, text_of, wrong_argument
-from ._convert import DTYPE_NAMES, enum, np, options as make_options, shape, sizes, tensor, text
+from ._call import call, plain_call, take, text_of
+from ._convert import DTYPE_NAMES, enum, np, options as make_options, shape, sizes, tensor, text, whole_numbers
 from ._library import Error
 
 OUTPUT = object()  # stands for a further output of an operator
@@ -55,7 +56,12 @@ class Node:
         return len(self.shape)
 
     def __len__(self):
+        if not self.ndim:
+            raise TypeError('len() of a scalar node')
         return self.shape[0]
+
+    def __iter__(self):
+        return iter([self[i] for i in range(len(self))])
 
     def __bool__(self):
         raise TypeError('a node has no value while the network is built: `if` cannot ask for it')
@@ -80,6 +86,8 @@ class Node:
 
     def __pow__(self, power):
         """Whole powers of any number by products; other powers of positive numbers, by the logarithm."""
+        if not isinstance(power, numbers.Real) or power != power:
+            raise TypeError(f'**: a number expected as power, found {power!r}; ops.exp(ops.log(x) * y) is x to the power of a node')
         if power == 0.5:
             return operate('trm_sqrt', self)
         if power != int(power) or abs(power) > 64:
@@ -93,6 +101,8 @@ class Node:
     def __getitem__(self, index):
         """Elements [begin:end] of dimensions; a number removes its dimension, None adds one, ... stands for the rest."""
         index = index if isinstance(index, tuple) else (index,)
+        if sum(i is Ellipsis for i in index) > 1 or any(isinstance(i, bool) for i in index):
+            raise IndexError(f'{index}: whole numbers, slices, None and one ... expected')
         given = sum(i is not None and i is not Ellipsis for i in index)
         if Ellipsis in index:
             at = index.index(Ellipsis)
@@ -129,7 +139,7 @@ class Node:
     def transpose(self, *order):
         """The dimensions in another order; reversed without one."""
         order = order[0] if len(order) == 1 else order or tuple(reversed(range(self.ndim)))
-        return operate('trm_transpose', self, int32s(order))
+        return operate('trm_transpose', self, int32s(order, self))
 
     T = property(transpose)
 
@@ -162,8 +172,18 @@ class Graph:
 
     def __init__(self, training=True, handle=None):
         self.owned = handle is None
-        self.keep = []
-        self.handle = handle or take(_c.trm_graph_create, _c.trm_graph_options(training))
+        self._handle = handle or take(_c.trm_graph_create, _c.trm_graph_options(training))
+
+    @property
+    def handle(self):
+        """The trm_graph."""
+        if self._handle is None:
+            raise Error('a node of a graph that is gone: a network function may use only nodes of its own call')
+        return self._handle
+
+    def end(self):
+        """The library ends the graph of a network function with the call that has built it."""
+        self._handle = None
 
     @property
     def training(self):
@@ -171,12 +191,11 @@ class Graph:
         return bool(_c.trm_graph_is_training(self.handle))
 
     def __enter__(self):
-        self.before = getattr(_current, 'graph', None)
-        _current.graph = self
+        _current.graphs = getattr(_current, 'graphs', []) + [self]
         return self
 
     def __exit__(self, *error):
-        _current.graph = self.before
+        _current.graphs = _current.graphs[:-1]
 
     def __str__(self):
         return text_of(_c.trm_graph_to_string(self.handle))
@@ -187,36 +206,43 @@ class Graph:
 
     def gradients(self, loss, nodes):
         """Adds d(loss)/d(node) for each node; None where the loss does not depend on it."""
+        for node in [loss, *nodes]:
+            if not isinstance(node, Node) or node.graph is not self:
+                raise TypeError(f'Graph.gradients: nodes of this graph expected, found {node!r}')
         out = (_c.trm_node * len(nodes))()
         _c.trm_gradients(self.handle, loss.c, nodes_array(nodes), len(nodes), out)
         self.check()
         return [Node(self, n.id) if n.id else None for n in out]
 
     def __del__(self):
-        if getattr(self, 'owned', False) and getattr(self, 'handle', None):
-            _c.trm_graph_destroy(self.handle)
-            self.handle = None
+        if getattr(self, 'owned', False) and getattr(self, '_handle', None):
+            _c.trm_graph_destroy(self._handle)
+            self._handle = None
 
 
 def current():
     """The graph that is being built."""
-    graph = getattr(_current, 'graph', None)
-    if graph is None:
+    if not getattr(_current, 'graphs', None):
         raise Error('no graph is being built; call this in a network function of a Model, or in `with trireme.Graph():`')
-    return graph
+    return _current.graphs[-1]
 
 
-def int64s(values, kind=ctypes.c_int64):
-    values = [] if values is None else [values] if isinstance(values, int) else list(values)
+def int64s(values, of=None, kind=ctypes.c_int64):
+    """An array of whole numbers; None is none of them. of: the value that has a dimension for each of them."""
+    values = [] if values is None else whole_numbers(values, kind=kind)
+    if of is not None and len(values) != (of.ndim if isinstance(of, Node) else np.ndim(of)):
+        raise Error(f'{values}: one number for each dimension of {of!r} expected')
     return (kind * max(1, len(values)))(*values)
 
 
-def int32s(values):
-    return int64s(values, ctypes.c_int32)
+def int32s(values, of=None):
+    """As int64s."""
+    return int64s(values, of, ctypes.c_int32)
 
 
 def count(values):
-    return 0 if values is None else 1 if isinstance(values, int) else len(values)
+    """How many numbers int64s() makes of these values."""
+    return 0 if values is None else 1 if hasattr(values, '__index__') else len(values)
 
 
 def nodes(values):
@@ -289,10 +315,7 @@ def operate(name, *arguments):
                       for k, v in a.values.items()}
             a = byref(make_options(a.struct, values, keep))
         passed.append(a)
-    try:
-        result = function(*passed)
-    except ctypes.ArgumentError as error:
-        raise wrong_argument(function, passed, error) from None
+    result = plain_call(function, *passed)
     if result.id == 0:
         graph.check()
         raise Error(f'{name[4:]}: the operator could not be added')
@@ -340,6 +363,8 @@ def scope(name, segment=False):
     segment: the option recompute=True computes what is in the scope again in backward
     """
     graph = current()
+    if name is None:
+        raise TypeError('scope: a name expected, found None')
     _c.trm_graph_push_scope(graph.handle, b'%s', ctypes.c_char_p(text(name)))
     if segment:
         _c.trm_graph_mark_segment(graph.handle)

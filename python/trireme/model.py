@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ctypes import byref
 
 from . import _c, ops
-from ._call import Freed, Owner, call, guarded, stopping, take
+from ._call import Freed, Owner, call, guarded, plain_call, stopping, take
 from ._convert import fill, np, options, takes, text, view
 from ._library import Error
 from .callbacks import evaluation_dict, set_callbacks
@@ -74,6 +74,7 @@ class Model(Owner):
     A process that has joined other ranks (trireme.distribute) trains with them: every call is then collective.
     """
 
+    _graph = None  # that the library builds
     runs = None  # the function of the library that runs
     in_use = None  # while a call of the library runs: what keeps the model's memory and the data's
 
@@ -86,7 +87,7 @@ class Model(Owner):
         self.options_into(made, network, loss, dict(more, optimizer=optimizer_options(optimizer),
                                                     learning_rate=rate_options(learning_rate)))
         made.data = self.data.handle
-        if len(metrics) > len(made.metrics) or not all(hasattr(m, 'c_metric') for m in metrics):
+        if not isinstance(metrics, (list, tuple)) or len(metrics) > len(made.metrics) or not all(hasattr(m, 'c_metric') for m in metrics):
             raise TypeError(f'Model: metrics: at most {len(made.metrics)} Metric objects expected, found {metrics!r}')
         for i, m in enumerate(metrics):
             made.metrics[i] = m.c_metric(self.keep, self)
@@ -106,9 +107,9 @@ class Model(Owner):
         if not callable(network):
             raise TypeError(f'Model: network: a function, a Module or the name of a network expected, found {network!r}')
         made.network = _c.trm_network(lambda graph, inputs, context: self._build(graph, inputs, network, ()))
-        if not isinstance(loss, str):
+        if callable(loss):
             made.loss = _c.trm_loss(lambda graph, logits, inputs, context: self._build(graph, inputs, loss, (logits.id,)))
-        elif loss in LOSSES:
+        elif isinstance(loss, str) and loss in LOSSES:
             made.loss = ctypes.cast(getattr(_c.lib, LOSSES[loss]), _c.trm_loss)
         else:
             raise Error(f'Model: there is no loss {loss!r} (expected one of {", ".join(LOSSES)}, or a function)')
@@ -133,9 +134,16 @@ class Model(Owner):
                 raise self._failure from None
             raise
         finally:
+            self.end_graph()
             self.in_use, self.runs, self._failure = before
             if self.closed and self.elastic is not None and self.in_use is None:  # by a callback: the other ranks wait for this one to leave
                 held.end()
+
+    def end_graph(self):
+        """The library has compiled the graph: nodes of it serve no more."""
+        if self._graph is not None:
+            self._graph.end()
+            self._graph = None
 
     def fail(self, error):
         """The call that runs raises this exception; a training ends after its step."""
@@ -145,9 +153,9 @@ class Model(Owner):
 
     def _build(self, graph_handle, inputs_handle, function, first):
         try:
-            if first and getattr(self, '_graph', None) is not None and self._graph.handle == graph_handle:
-                graph = self._graph
-            else:
+            graph = self._graph
+            if graph is None or not first:
+                self.end_graph()
                 graph = self._graph = Graph(handle=graph_handle)
             with graph:
                 inputs = Inputs(graph, inputs_handle, self.data.names)
@@ -173,8 +181,7 @@ class Model(Owner):
         """
         keep = []
         data = self.data if data is None else as_dataset(data)
-        given = _c.trm_train_options(data.handle, until_epoch, until_step, sink)
-        given.profile = text(profile)
+        given = options(_c.trm_train_options, {'data': data, 'until_epoch': until_epoch, 'until_step': until_step, 'sink': sink, 'profile': profile}, keep)
         set_callbacks(given, callbacks, self, keep)
         with stopping(self.request_stop, self.request_leave if self.elastic is not None else None):
             self.left = self._call(_c.trm_model_train, self.handle, byref(given), data=data) == _c.TRM_END
@@ -300,6 +307,8 @@ class Context(Freed):
     free = 'trm_context_destroy'
 
     def __init__(self, values=()):
+        if not isinstance(values, Mapping) and values != ():
+            raise TypeError(f'Context: a dictionary of options expected, found {values!r}')
         self.handle = take(_c.trm_context_create)
         self.set(**dict(values))
 
@@ -352,4 +361,4 @@ def rate_options(value):
 
 def learning_rate_at(schedule, step):
     """The learning rate of a schedule at a global step."""
-    return _c.trm_learning_rate_at(byref(options(_c.trm_learning_rate, rate_options(schedule), [])), step)
+    return plain_call(_c.trm_learning_rate_at, byref(options(_c.trm_learning_rate, rate_options(schedule), [])), step)

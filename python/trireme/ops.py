@@ -350,7 +350,7 @@ def transpose(x: Value, order: Sequence[int]) -> Node:
     """Adds a permutation of dimensions: output dimension i is input dimension order[i].
       param    order: [rank of x]
     """
-    return g.operate('trm_transpose', x, g.int32s(order))
+    return g.operate('trm_transpose', x, g.int32s(order, x))
 
 
 def concat(nodes: Sequence[Value], axis: int) -> Node:
@@ -364,14 +364,14 @@ def slice(x: Value, begin: Sequence[int], size: Sequence[int]) -> Node:
     """Adds elements [begin, begin + size) of each dimension.
       param    begin, size: [rank of x]
     """
-    return g.operate('trm_slice', x, g.int64s(begin), g.int64s(size))
+    return g.operate('trm_slice', x, g.int64s(begin, x), g.int64s(size, x))
 
 
 def pad(x: Value, before: Sequence[int], after: Sequence[int], value: float = 0.0) -> Node:
     """Adds x with before[i] and after[i] elements of `value` around dimension i.
       param    before, after: [rank of x]
     """
-    return g.operate('trm_pad', x, g.int64s(before), g.int64s(after), value)
+    return g.operate('trm_pad', x, g.int64s(before, x), g.int64s(after, x), value)
 
 
 def one_hot(labels: Value, classes: int, on: float = 1.0, off: float = 0.0) -> Node:

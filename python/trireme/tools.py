@@ -5,7 +5,7 @@ from ctypes import byref
 
 from . import _c
 from ._call import Freed, call, filled, take
-from ._convert import as_dict, enum, np, options, takes, text, view, word
+from ._convert import as_dict, converted, enum, np, options, takes, text, view, word
 
 
 class Tokenizer(Freed):
@@ -23,6 +23,8 @@ class Tokenizer(Freed):
         """Learns byte-level BPE from text files; more: min_count, special_tokens."""
         keep = []
         paths = [paths] if isinstance(paths, (str, bytes)) or hasattr(paths, '__fspath__') else list(paths)
+        if not paths or None in paths:
+            raise TypeError(f'Tokenizer.train: text files expected, found {paths!r}')
         return cls(handle=take(_c.trm_tokenizer_train, (ctypes.c_char_p * len(paths))(*[text(p) for p in paths]), len(paths),
                                byref(options(_c.trm_tokenizer_options, dict(more, vocabulary=vocabulary), keep))))
 
@@ -35,7 +37,9 @@ class Tokenizer(Freed):
 
     def encode(self, words):
         """The ids of a text as an int32 array."""
-        data, tokens = text(words), _c.trm_tokens()
+        if not isinstance(words, (str, bytes)):
+            raise TypeError(f'Tokenizer.encode: a text expected, found {words!r}')
+        data, tokens = words.encode('utf-8', 'surrogateescape') if isinstance(words, str) else words, _c.trm_tokens()
         try:
             call(_c.trm_tokenizer_encode, self.handle, data, len(data), byref(tokens))
             ids = np.empty(tokens.count, 'int32')
@@ -46,7 +50,7 @@ class Tokenizer(Freed):
 
     def decode(self, ids):
         """The text of ids."""
-        ids = np.ascontiguousarray(ids, 'int32')
+        ids = converted(np.ravel(ids) if np.size(ids) else np.empty(0, 'int32'), _c.TRM_INT32, 'Tokenizer.decode: ids')
         out, bytes_ = ctypes.c_void_p(), ctypes.c_size_t()
         call(_c.trm_tokenizer_decode, self.handle, ids.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)), len(ids), byref(out), byref(bytes_))
         try:

@@ -362,6 +362,8 @@ class Model:
         self.network, self.loss_fn, self.optimizer, self.model = network, loss_fn, optimizer, None
 
     def _make(self, dataset):
+        if not isinstance(dataset, _Pipeline):
+            raise TypeError(f'Model: a dataset of mindspore.dataset expected, found {dataset!r}')
         if self.model is None:
             kind, rate = self.optimizer or ('sgd', 0.01)
             loss = 'softmax' if self.loss_fn is None else lambda logits, label: self.loss_fn(logits, label)
