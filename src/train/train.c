@@ -396,8 +396,8 @@ static trm_status check_ranks_agree(const trmi_run *r, trm_error *err) {
                                 rate->warmup_start,
                                 (double)rate->total_steps};
     int64_t values[2 * COUNT] = {
-        r->options->until_epoch, r->options->until_step, r->p.epoch_steps, r->model->train.batch,
-        (int64_t)(trmi_hash(TRMI_HASH_BEGIN, numbers, sizeof numbers) >> 1)};
+        r->options->until_epoch, r->options->until_step, r->progress.epoch_steps,
+        r->model->train.batch, (int64_t)(trmi_hash(TRMI_HASH_BEGIN, numbers, sizeof numbers) >> 1)};
     for (int32_t i = 0; i < COUNT; i++) {
         values[COUNT + i] = -values[i]; /* the greatest of them is the least of the values */
     }
