@@ -2,17 +2,15 @@
 /* plan --validate: runs the best plans, the baselines and other plans for a few steps and
  * compares predictions with measurements.
  *
- *      run_all       every plan in several rounds, back and forth; --refresh measures the costs again between rounds
- *      settle_trials predicted and measured times of each plan
- *      find_regret   the chosen plan and those that seemed nearly as fast, in turns
- *      tell          the table, mean error, Kendall's tau, regret
+ *      run_all        every plan in several rounds, back and forth; with --refresh the costs are measured again between rounds
+ *      settle_trials  predicted and measured times of each plan
+ *      find_regret    the chosen plan and those that seemed nearly as fast, in turns
+ *      print_result   the table, mean error, Kendall's tau, regret
  *
  * Rank 0 decides what is next (asked) and sends it to all ranks; every rank that measured costs
- * runs every plan. Costs and runs are spread over the same minutes, so that both see the machine
- * in the same states. What counts is the state of a virtual machine's CPUs that most cost
- * measurements met: those measurements, and the steps in that state. Regret is measured in
- * turns, because times that were measured minutes apart on a shared machine are not comparable
- * within a few per cent. */
+ * runs every plan. Rounds and measurements of costs are spread over the same minutes, so that both
+ * see the machine in the same states. Regret is measured in turns, because times that were measured
+ * minutes apart on a shared machine are not comparable within a few per cent. */
 #include "app/app.h"
 #include "app/commands/bench.h"
 #include "app/commands/planning.h"
@@ -42,6 +40,15 @@ typedef struct trial {
     double seen[ROUNDS]; /* settle_trials sorts them */
     int runs;
 } trial;
+
+/* One validation, on each rank. */
+typedef struct validation {
+    app_context *app;
+    trm_planner *planner;
+    const trm_model_options *model;
+    trial trials[PLANS_MAX]; /* rank 0: the plans that were run */
+    int count;
+} validation;
 
 /* The result of the turns: how much slower the chosen plan is than the fastest. */
 typedef struct regret {
@@ -77,31 +84,30 @@ static trm_status share_decision(app_context *app, asked *what, char **text, trm
 
 /* Carries out the action that rank 0 has decided; every rank calls it. Frees `text`, the plan to
  * run on rank 0. */
-static trm_status take_part(app_context *app, trm_planner *planner, const trm_model_options *model,
-                            asked *what, char *text, trm_planner_run_result *result,
+static trm_status take_part(validation *v, asked *what, char *text, trm_planner_run_result *result,
                             trm_error *err) {
-    trm_status status = share_decision(app, what, &text, err);
+    trm_status status = share_decision(v->app, what, &text, err);
     if (status == TRM_OK && *what == RUN) {
-        const trm_planner_run_options run = {.plan = text, .steps = (int32_t)app->o.repeats};
-        status = trm_planner_run(model, app_comm(app), &run, result, err);
+        const trm_planner_run_options run = {.plan = text, .steps = (int32_t)v->app->o.repeats};
+        status = trm_planner_run(v->model, app_comm(v->app), &run, result, err);
     } else if (status == TRM_OK && *what == LOOK) {
-        status = trm_planner_remeasure(planner, err);
+        status = trm_planner_remeasure(v->planner, err);
     }
     trm_free(text);
     return status;
 }
 
 /* Runs plan `index`; called by rank 0. *done: there is no such plan. */
-static trm_status run_trial(app_context *app, trm_planner *planner, const trm_model_options *model,
-                            int index, trial *t, bool *done, trm_error *err) {
+static trm_status run_trial(validation *v, int index, bool *done, trm_error *err) {
     trm_planner_run_result result;
     asked what = RUN;
-    char *text = trm_planner_plan(planner, index, NULL);
+    trial *t = &v->trials[index];
+    char *text = trm_planner_plan(v->planner, index, NULL);
     *done = text == NULL;
     if (*done) {
         return TRM_OK;
     }
-    trm_status status = take_part(app, planner, model, &what, text, &result, err);
+    trm_status status = take_part(v, &what, text, &result, err);
     if (status != TRM_OK) {
         return status;
     }
@@ -112,11 +118,11 @@ static trm_status run_trial(app_context *app, trm_planner *planner, const trm_mo
 }
 
 /* Fills in the predictions, which may have changed with new costs, and the median of the runs. */
-static void settle_trials(const trm_planner *planner, trial *trials, int count) {
-    for (int i = 0; i < count; i++) {
-        trial *t = &trials[i];
+static void settle_trials(validation *v) {
+    for (int i = 0; i < v->count; i++) {
+        trial *t = &v->trials[i];
         trm_planner_candidate about;
-        trm_free(trm_planner_plan(planner, i, &about));
+        trm_free(trm_planner_plan(v->planner, i, &about));
         snprintf(t->name, sizeof t->name, "%s", about.name);
         t->predicted = about.step_seconds;
         t->first = about.first_seconds;
@@ -127,46 +133,44 @@ static void settle_trials(const trm_planner *planner, trial *trials, int count) 
 
 /* Runs all plans in rounds, in alternating order; called by rank 0. With --refresh the costs are
  * measured again between rounds and at the end. */
-static trm_status run_all(app_context *app, trm_planner *planner, const trm_model_options *model,
-                          trial *trials, int *count, trm_error *err) {
+static trm_status run_all(validation *v, trm_error *err) {
     bool done = false;
     double begin = trm_now_seconds();
     asked look = LOOK;
     trm_status status = TRM_OK;
     /* the first round also counts the plans */
     for (int i = 0; status == TRM_OK && i < PLANS_MAX && !done; i++) {
-        status = run_trial(app, planner, model, i, &trials[i], &done, err);
-        *count = done ? i : i + 1;
+        status = run_trial(v, i, &done, err);
+        v->count = done ? i : i + 1;
     }
-    bool looks = app->o.plan_refresh;
+    bool looks = v->app->o.plan_refresh;
     int rounds = looks ? ROUNDS : ROUNDS_LEAST;
     for (int round = 1;
          round < rounds && (round < ROUNDS_LEAST || trm_now_seconds() - begin < span); round++) {
         if (status == TRM_OK && looks) {
-            status = take_part(app, planner, model, &look, NULL, NULL, err);
+            status = take_part(v, &look, NULL, NULL, err);
         }
-        for (int i = 0; status == TRM_OK && i < *count; i++) {
-            int index = round % 2 == 0 ? i : *count - 1 - i;
-            status = run_trial(app, planner, model, index, &trials[index], &done, err);
+        for (int i = 0; status == TRM_OK && i < v->count; i++) {
+            int index = round % 2 == 0 ? i : v->count - 1 - i;
+            status = run_trial(v, index, &done, err);
         }
     }
     if (status == TRM_OK && looks) { /* measured before the first round, so also after the last */
-        status = take_part(app, planner, model, &look, NULL, NULL, err);
+        status = take_part(v, &look, NULL, NULL, err);
     }
-    settle_trials(planner, trials, status == TRM_OK ? *count : 0);
+    v->count = status == TRM_OK ? v->count : 0;
+    settle_trials(v);
     return status;
 }
 
 /* Runs all plans: rank 0 leads, the other ranks take part until it ends. */
-static trm_status run_trials(app_context *app, trm_planner *planner, const trm_model_options *model,
-                             trial *trials, int *count, trm_error *err) {
-    bool leads = app_rank(app) == 0;
+static trm_status run_trials(validation *v, trm_error *err) {
+    bool leads = app_rank(v->app) == 0;
     trm_planner_run_result result;
     asked what = leads ? DONE : RUN;
-    trm_status status = leads ? run_all(app, planner, model, trials, count, err) : TRM_OK;
+    trm_status status = leads ? run_all(v, err) : TRM_OK;
     do { /* the other ranks stay here; rank 0 only sends DONE */
-        status =
-            status == TRM_OK ? take_part(app, planner, model, &what, NULL, &result, err) : status;
+        status = status == TRM_OK ? take_part(v, &what, NULL, &result, err) : status;
     } while (status == TRM_OK && what != DONE);
     return status;
 }
@@ -199,13 +203,12 @@ static int list_near(const trial *t, int count, int list[TRM_COMPARED_PLANS]) {
 }
 
 /* Runs the chosen plan and those near it in turns and determines the regret. Collective. */
-static trm_status find_regret(app_context *app, const trm_planner *planner,
-                              const trm_model_options *model, const trial *trials, int count,
-                              regret *out, trm_error *err) {
+static trm_status find_regret(const validation *v, regret *out, trm_error *err) {
+    app_context *app = v->app;
     int list[TRM_COMPARED_PLANS];
     char *plans[TRM_COMPARED_PLANS] = {NULL};
     bool leads = app_rank(app) == 0;
-    double head[2] = {leads ? list_near(trials, count, list) : 0, trials[0].measured};
+    double head[2] = {leads ? list_near(v->trials, v->count, list) : 0, v->trials[0].measured};
     trm_planner_comparison c;
     *out = (regret){.plans = 1};
     trm_status status = trm_comm_broadcast(app_comm(app), head, 2, TRM_FLOAT64, 0, err);
@@ -219,11 +222,12 @@ static trm_status find_regret(app_context *app, const trm_planner *planner,
         .steps = head[1] > long_step ? 2 : 4,
         .seconds = fmin(longest, fmax(shortest, COMPARED_STEPS * head[1]))};
     for (int32_t i = 0; leads && i < some; i++) {
-        plans[i] = trm_planner_plan(planner, list[i], NULL);
+        plans[i] = trm_planner_plan(v->planner, list[i], NULL);
         status = plans[i] == NULL ? app_no_memory(err, "for a plan") : status;
     }
     app_status_line("%d plans in turns", (int)some);
-    status = status == TRM_OK ? trm_planner_compare(model, app_comm(app), &turns, &c, err) : status;
+    status =
+        status == TRM_OK ? trm_planner_compare(v->model, app_comm(app), &turns, &c, err) : status;
     for (int32_t i = 0; i < some; i++) {
         trm_free(plans[i]);
     }
@@ -308,20 +312,21 @@ static void print_result(const trial *t, int count, const regret *r, int ranks,
 /* Contract in planning.h. */
 trm_status app_validate(app_context *app, trm_planner *planner, const trm_model_options *model,
                         trm_error *err) {
-    trial *trials = calloc(PLANS_MAX, sizeof *trials);
-    int count = 0;
-    if (trials == NULL) {
+    validation *v = calloc(1, sizeof *v);
+    if (v == NULL) {
         return app_no_memory(err, "to run plans");
     }
-    trm_status status = run_trials(app, planner, model, trials, &count, err);
+    v->app = app;
+    v->planner = planner;
+    v->model = model;
     regret found;
-    status =
-        status == TRM_OK ? find_regret(app, planner, model, trials, count, &found, err) : status;
-    if (status == TRM_OK && app_rank(app) == 0 && count > 0) {
+    trm_status status = run_trials(v, err);
+    status = status == TRM_OK ? find_regret(v, &found, err) : status;
+    if (status == TRM_OK && app_rank(app) == 0 && v->count > 0) {
         trm_planner_info info;
         trm_planner_get_info(planner, &info);
-        print_result(trials, count, &found, app_rank_count(app), &info);
+        print_result(v->trials, v->count, &found, app_rank_count(app), &info);
     }
-    free(trials);
+    free(v);
     return status;
 }

@@ -133,7 +133,7 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
         return status;
     }
     /* Settle which samples: whole batches of all, or the share of a rank. */
-    app_context *shared = (app_context *)(uintptr_t)app;
+    app_context *shared = (app_context *)(uintptr_t)app; /* the questions may make the context */
     bool whole = training && app_splits(shared) && !app_reads_own(shared);
     int32_t ranks = training ? app_feeding_ranks(shared) : app_rank_count(app);
     /* The flags say which data, then what the kind of model makes of them. */
