@@ -290,10 +290,18 @@ static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *e
 }
 
 /* ---- timing ---------------------------------------------------------------------------------- */
+/* The samples of one measurement. */
+typedef struct samples {
+    int64_t times; /* runs of a sample */
+    int64_t row;   /* samples that follow each other before the next kind has its turn */
+    int64_t count; /* samples of each kind */
+    double ours[SAMPLES], bounds[BOUNDS][SAMPLES]; /* [count] seconds of a run */
+} samples;
+
 /* Chooses how many runs make a sample, so that a sample is long enough for the clock and all
  * samples last `seconds`. The trial runs last long enough to include the load of other
  * processes. */
-static trm_status choose_times(bench *b, int64_t *times, int64_t *samples, trm_error *err) {
+static trm_status choose_times(bench *b, samples *out, trm_error *err) {
     TRMI_TRY(run_collective(b, WARMUP, err));
     double all = 0, each = 0;
     for (int64_t tried = 3; all < TRIED_SECONDS && tried < 20000; tried *= 4) {
@@ -304,17 +312,12 @@ static trm_status choose_times(bench *b, int64_t *times, int64_t *samples, trm_e
         each = all / (double)tried;
     }
     double per_sample = b->options.seconds / SAMPLES;
-    *times = trmi_max_i64(1, trmi_min_i64(20000, (int64_t)(per_sample / each)));
-    *samples =
+    out->times = trmi_max_i64(1, trmi_min_i64(20000, (int64_t)(per_sample / each)));
+    out->row = out->times > 1 ? 1 : SAMPLES_IN_A_ROW;
+    out->count =
         trmi_max_i64(LEAST_SAMPLES, trmi_min_i64(SAMPLES, (int64_t)(b->options.seconds / each)));
     return TRM_OK;
 }
-
-/* Seconds of each sample. */
-typedef struct samples {
-    double ours[SAMPLES], bounds[BOUNDS][SAMPLES];
-    int64_t count;
-} samples;
 
 /* Times one sample of the collective (limit NULL) or of a bound; a barrier makes all ranks begin
  * together. */
@@ -330,15 +333,15 @@ static trm_status take_one(bench *b, bound *limit, int64_t times, double *second
     return TRM_OK;
 }
 
-/* Takes a row of samples from number `s` on. */
-static trm_status take_row(bench *b, bound *limit, int64_t times, int64_t s, int64_t row,
-                           int64_t count, double *to, trm_error *err) {
+/* Takes a row of samples from number `s` on, of the collective or of a bound. */
+static trm_status take_row(bench *b, bound *limit, const samples *of, int64_t s, double *to,
+                           trm_error *err) {
     double ignored;
-    if (row > 1) {
+    if (of->row > 1) {
         TRMI_TRY(take_one(b, limit, 1, &ignored, err));
     }
-    for (int64_t i = s; i < s + row && i < count; i++) {
-        TRMI_TRY(take_one(b, limit, times, &to[i], err));
+    for (int64_t i = s; i < s + of->row && i < of->count; i++) {
+        TRMI_TRY(take_one(b, limit, of->times, &to[i], err));
     }
     return TRM_OK;
 }
@@ -354,22 +357,19 @@ static trm_status combine_ranks(bench *b, double *seconds, int64_t count, trm_er
  * each other after one that is not counted: collective and bounds have different buffers, and those
  * of the other have just filled the caches. Takes fewer samples if a busy machine makes them
  * long. */
-static trm_status take_samples(bench *b, bound limits[BOUNDS], int64_t times, samples *out,
-                               trm_error *err) {
+static trm_status take_samples(bench *b, bound limits[BOUNDS], samples *out, trm_error *err) {
     double begun = trmi_os_now();
-    int64_t row = times > 1 ? 1 : SAMPLES_IN_A_ROW;
-    for (int64_t s = 0; s < out->count; s += row) {
+    for (int64_t s = 0; s < out->count; s += out->row) {
         double spent = trmi_os_now() - begun;
         TRMI_TRY(trm_comm_allreduce(b->comm, &spent, 1, TRM_FLOAT64, TRM_REDUCTION_MAX, err));
         if (s >= LEAST_SAMPLES && spent > TIMES_LONGER * b->options.seconds) {
             out->count = s;
             break;
         }
-        TRMI_TRY(take_row(b, NULL, times, s, row, out->count, out->ours, err));
+        TRMI_TRY(take_row(b, NULL, out, s, out->ours, err));
         for (int kind = 0; kind < BOUNDS; kind++) {
             if (limits[kind].usable) {
-                TRMI_TRY(
-                    take_row(b, &limits[kind], times, s, row, out->count, out->bounds[kind], err));
+                TRMI_TRY(take_row(b, &limits[kind], out, s, out->bounds[kind], err));
             }
         }
     }
@@ -384,15 +384,15 @@ static trm_status take_samples(bench *b, bound limits[BOUNDS], int64_t times, sa
 static trm_status measure_collective(bench *b, bench_comm_result *result, trm_error *err) {
     samples taken = {0};
     bound limits[BOUNDS] = {{0}};
-    int64_t times = 1, wrong = -1, n = b->comm->group.size;
+    int64_t wrong = -1, n = b->comm->group.size;
     TRMI_TRY(check_once(b, &wrong, err));
     /* sums of zeros stay zero in all repetitions */
     memset(b->send, 0, (size_t)b->vector * trm_dtype_bytes(b->op.dtype));
     memset(b->recv, 0, (size_t)b->vector * trm_dtype_bytes(b->op.dtype));
     trm_status status = make_bound(b, SUMMING, &limits[SUMMING], err);
     status = status == TRM_OK ? make_bound(b, BARRIER, &limits[BARRIER], err) : status;
-    if (status == TRM_OK && (status = choose_times(b, &times, &taken.count, err)) == TRM_OK) {
-        status = take_samples(b, limits, times, &taken, err);
+    if (status == TRM_OK && (status = choose_times(b, &taken, err)) == TRM_OK) {
+        status = take_samples(b, limits, &taken, err);
     }
     if (status == TRM_OK) { /* no rank may free a buffer into which another rank still sums */
         status = trm_comm_barrier(b->comm, err);
@@ -416,7 +416,7 @@ static trm_status measure_collective(bench *b, bench_comm_result *result, trm_er
     int64_t bytes = b->vector * (int64_t)trm_dtype_bytes(b->op.dtype);
     *result = (bench_comm_result){
         .bytes = bytes,
-        .repeats = times * taken.count,
+        .repeats = taken.times * taken.count,
         .microseconds = median * 1e6,
         .minimum_microseconds = taken.ours[0] * 1e6,
         .maximum_microseconds = taken.ours[taken.count - 1] * 1e6,

@@ -23,9 +23,19 @@ enum {
 
 /* The table and its batches. Batches of any width have the same number of bytes. */
 typedef struct form {
-    int64_t rows, batch; /* batch: keys */
-    int32_t width;       /* floats of a row */
+    int64_t rows, batch;      /* batch: keys */
+    int32_t width;            /* floats of a row */
+    int64_t budget, forecast; /* bytes: of the server, of the table */
 } form;
+
+/* A client that pushes batches of that form, and the memory of one batch. */
+typedef struct pusher {
+    trm_ps_client *client;
+    int32_t table;
+    const form *f;
+    uint64_t *keys;         /* [batch] */
+    float *out, *gradients; /* [batch, width] */
+} pusher;
 
 /* Returns the memory that this process has in RAM. */
 static int64_t resident_bytes(void) {
@@ -41,72 +51,71 @@ static int64_t resident_bytes(void) {
 }
 
 /* Pushes `batches` batches. `fill`: keys 0, 1, 2 ... in order, which creates all rows; otherwise
- * random keys of existing rows, which are pulled before. keys [batch], out and gradients [batch,
- * width]. */
-static trm_status run_batches(trm_ps_client *client, int32_t table, const form *f, bool fill,
-                              int64_t batches, const float *gradients, float *out, uint64_t *keys,
-                              trm_error *err) {
+ * random keys of existing rows, which are pulled before. */
+static trm_status run_batches(const pusher *p, bool fill, int64_t batches, trm_error *err) {
+    const form *f = p->f;
     trm_ps_batch *batch;
-    TRMI_TRY(trm_ps_batch_create(client, &batch, err));
+    TRMI_TRY(trm_ps_batch_create(p->client, &batch, err));
     trm_status status = TRM_OK;
     for (int64_t n = 0; n < batches && status == TRM_OK; n++) {
         for (int64_t i = 0; i < f->batch; i++) {
             int64_t at = n * f->batch + i;
-            keys[i] = fill ? (uint64_t)trmi_min_i64(at, f->rows - 1)
-                           : trmi_mix(5, (uint64_t)at) % (uint64_t)f->rows;
+            p->keys[i] = fill ? (uint64_t)trmi_min_i64(at, f->rows - 1)
+                              : trmi_mix(5, (uint64_t)at) % (uint64_t)f->rows;
         }
         trm_ps_batch_clear(batch);
-        status = trm_ps_batch_add(batch, table, keys, f->batch, fill ? NULL : out, gradients, err);
+        status = trm_ps_batch_add(batch, p->table, p->keys, f->batch, fill ? NULL : p->out,
+                                  p->gradients, err);
         if (status == TRM_OK && !fill) {
             status = trm_ps_pull_start(batch, err);
             status = status == TRM_OK ? trm_ps_pull_wait(batch, err) : status;
         }
         status = status == TRM_OK ? trm_ps_push(batch, NULL, err) : status;
     }
-    status = status == TRM_OK ? trm_ps_flush(client, err) : status;
+    status = status == TRM_OK ? trm_ps_flush(p->client, err) : status;
     trm_ps_batch_destroy(batch);
     return status;
 }
 
 /* Creates all rows, trains some batches, and reports memory and rates. */
 static trm_status fill_and_train(trm_ps_client *client, const trm_table_options *t, const form *f,
-                                 int64_t budget, int64_t forecast, const bench_say *say,
-                                 trm_error *err) {
-    int32_t table;
-    TRMI_TRY(trm_ps_client_table(client, t, &table, err));
+                                 const bench_say *say, trm_error *err) {
+    pusher p = {.client = client, .f = f};
+    TRMI_TRY(trm_ps_client_table(client, t, &p.table, err));
     const int64_t floats = f->batch * f->width;
-    float *gradients = trmi_alloc((size_t)floats * sizeof *gradients);
-    float *out = trmi_alloc((size_t)floats * sizeof *out);
-    uint64_t *keys = trmi_alloc((size_t)f->batch * sizeof *keys);
-    trm_status status = gradients == NULL || out == NULL || keys == NULL
+    p.gradients = trmi_alloc((size_t)floats * sizeof *p.gradients);
+    p.out = trmi_alloc((size_t)floats * sizeof *p.out);
+    p.keys = trmi_alloc((size_t)f->batch * sizeof *p.keys);
+    trm_status status = p.gradients == NULL || p.out == NULL || p.keys == NULL
                             ? TRMI_NO_MEMORY(err, "for batches of %lld rows", (long long)f->batch)
                             : TRM_OK;
     for (int64_t i = 0; status == TRM_OK && i < floats; i++) {
-        gradients[i] = 1e-3f * (float)(i % 7) - 3e-3f;
+        p.gradients[i] = 1e-3f * (float)(i % 7) - 3e-3f;
     }
     int64_t before = resident_bytes(), batches = (f->rows + f->batch - 1) / f->batch,
             trained = trmi_min_i64(200, 4 + batches / 4);
     double at = trmi_os_now();
     if (status == TRM_OK) {
-        status = run_batches(client, table, f, true, batches, gradients, out, keys, err);
+        status = run_batches(&p, true, batches, err);
     }
     double filled = trmi_os_now() - at;
     at = trmi_os_now();
     if (status == TRM_OK) {
-        status = run_batches(client, table, f, false, trained, gradients, out, keys, err);
+        status = run_batches(&p, false, trained, err);
     }
     double seconds = trmi_os_now() - at;
     trm_table_stats stats = {0};
-    status = status == TRM_OK ? trm_ps_table_get_stats(client, table, &stats, err) : status;
-    trmi_free(gradients);
-    trmi_free(out);
-    trmi_free(keys);
+    status = status == TRM_OK ? trm_ps_table_get_stats(client, p.table, &stats, err) : status;
+    trmi_free(p.gradients);
+    trmi_free(p.out);
+    trmi_free(p.keys);
     TRMI_TRY(status);
-    bench_say_one(say, "budget.bytes", "GB", (double)budget * 1e-9);
-    bench_say_one(say, "budget.forecast", "GB", (double)forecast * 1e-9);
+    bench_say_one(say, "budget.bytes", "GB", (double)f->budget * 1e-9);
+    bench_say_one(say, "budget.forecast", "GB", (double)f->forecast * 1e-9);
     bench_say_one(say, "budget.table", "GB", (double)stats.bytes * 1e-9);
     bench_say_one(say, "budget.resident", "GB", (double)(resident_bytes() - before) * 1e-9);
-    bench_say_one(say, "budget.table_of_forecast", "ratio", (double)stats.bytes / (double)forecast);
+    bench_say_one(say, "budget.table_of_forecast", "ratio",
+                  (double)stats.bytes / (double)f->forecast);
     bench_say_one(say, "budget.rows", "rows", (double)stats.rows);
     bench_say_one(say, "budget.values", "GB", (double)stats.rows * f->width * 4 * 1e-9);
     bench_say_one(say, "budget.evicted", "rows", (double)stats.evicted);
@@ -182,10 +191,12 @@ trm_status bench_ps_budget(const bench_ps_options *options, const bench_say *say
     trm_ps_client_options co = {.local = &server, .servers = 1};
     trm_status status = trm_ps_client_create(&co, &client, err);
     if (status == TRM_OK) {
-        status = fill_and_train(
-            client, &t,
-            &(form){rows, trmi_max_i64(BATCH_LEAST, (int64_t)BATCH * WIDTH / width), width}, budget,
-            forecast, say, err);
+        const form f = {.rows = rows,
+                        .batch = trmi_max_i64(BATCH_LEAST, (int64_t)BATCH * WIDTH / width),
+                        .width = width,
+                        .budget = budget,
+                        .forecast = forecast};
+        status = fill_and_train(client, &t, &f, say, err);
     }
     trm_ps_client_destroy(client);
     trm_ps_server_stop(server);
