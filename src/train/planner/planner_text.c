@@ -59,7 +59,7 @@ static void say_trial(trmi_figures *r) {
     for (int32_t i = 0; i < o->count; i++) {
         const trmi_tied_plan *p = &o->list[i];
         trmi_report_tell(t,
-                         "[more]?{,|} [name]%s[chosen]?{ this one,|} [measured]%t "
+                         "[more]?{,|} [name]%s[chosen]?{, this one,|} [measured]%t "
                          "([predicted]%t predicted",
                          trmi_bool("more", i > 0), trmi_string("name", p->name),
                          trmi_bool("chosen", i == o->chosen), trmi_real("measured", p->measured),
