@@ -9,6 +9,7 @@
 #include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/format/report.h"
 #include "base/memory.h"
 #include "base/os.h"
 #include "exec/exec_memory.h"
@@ -71,111 +72,94 @@ void trm_exec_get_info(const trm_exec *exec, trm_exec_info *out) {
     }
 }
 
-/* Appends one program step as a JSON object. shape, layout and offset are of its first output. */
-static void step_json(const trm_exec *exec, const trmi_step *step, trmi_text *text) {
-    const trm_program *p = exec->program;
-    trmi_text_printf(text, "{\"name\":");
-    trmi_text_json_string(text, step->name);
-    trmi_text_printf(text, ",\"kind\":\"%s\",\"phase\":\"%s\"", trmi_step_kind_name(step),
-                     step->phase == TRMI_FORWARD ? "forward" : "backward");
+/* Puts one program step. shape, layout and offset are of its first output. */
+static void put_step(trmi_report *r, const trm_program *p, int32_t index) {
+    const trmi_step *step = &p->steps[index];
+    char shape[96];
+    trmi_report_open_object(r, NULL);
+    trmi_report_put(r, trmi_int("#step", index), trmi_string("name", step->name),
+                    trmi_string("kind", trmi_step_kind_name(step)),
+                    trmi_string("phase", step->phase == TRMI_FORWARD ? "forward" : "backward"));
     if (step->outputs[0] != 0) {
         const trmi_buffer *b = &p->buffers[step->outputs[0]];
-        trmi_text_printf(text, ",\"layout\":\"%s\",\"dtype\":\"%s\",\"shape\":[",
-                         trmi_layout_name(b->layout), trm_dtype_name(b->dtype));
+        trmi_report_put(r, trmi_string("layout", trmi_layout_name(b->layout)),
+                        trmi_string("dtype", trm_dtype_name(b->dtype)),
+                        trmi_string("#shape", trm_shape_format(&b->shape, shape, sizeof shape)));
+        trmi_report_open_array(r, "shape");
         for (int32_t d = 0; d < b->shape.rank; d++) {
-            trmi_text_printf(text, "%s%lld", d ? "," : "", (long long)b->shape.dim[d]);
+            trmi_report_put(r, trmi_int(NULL, b->shape.dim[d]));
         }
-        trmi_text_printf(text, "],\"offset\":%lld", (long long)b->offset);
+        trmi_report_close(r);
+        trmi_report_put(r, trmi_int("offset", b->offset));
     }
     if (step->algorithm != NULL) {
-        trmi_text_printf(text, ",\"algorithm\":");
-        trmi_text_json_string(text, step->algorithm);
+        trmi_report_put(r, trmi_string("algorithm", step->algorithm));
     }
-    trmi_text_printf(text,
-                     ",\"flops\":%.0f,\"bytes\":%.0f,\"predicted_seconds\":", step->cost.flops,
-                     step->cost.bytes);
-    trmi_text_json_number(text, step->predicted_seconds);
-    trmi_text_printf(text, "}");
+    trmi_report_put(r, trmi_whole("flops", step->cost.flops), trmi_whole("bytes", step->cost.bytes),
+                    trmi_real("predicted_seconds", step->predicted_seconds));
+    trmi_report_say_of(r, trmi_report_close(r),
+                       "[#step]%-4d [name]%-34s [kind]%-20s [phase]%-10s [#shape]%-24s [dtype]%-9s "
+                       "[layout]%-14s [flops]%9.3f{/1e9} [bytes]%9.2f{/1e6} "
+                       "[predicted_seconds]%9.1f{1e6}");
+    trmi_report_tell(r, step->algorithm != NULL ? "  [algorithm]%s\n" : "\n",
+                     trmi_string("algorithm", step->algorithm));
 }
 
-/* Appends the executor as one JSON object: totals, memory in bytes, then the array of steps. */
-static void explain_json(const trm_exec *exec, const trm_exec_info *info, trmi_text *text) {
-    const trm_program *p = exec->program;
-    trmi_text_printf(
-        text,
-        "{\"backend\":\"%s\",\"threads\":%d,\"parameters\":%lld,\"memory\":{"
-        "\"parameters\":%lld,\"gradients\":%lld,\"slots\":%lld,\"activations\":%lld,"
-        "\"other\":%lld,\"overhead\":%lld,\"total\":%lld},\"flops\":%.0f,\"predicted_seconds\":",
-        exec->backend->name, exec->env.threads, (long long)info->parameter_count,
-        (long long)info->parameter_bytes, (long long)info->gradient_bytes,
-        (long long)info->slot_bytes, (long long)info->activation_bytes,
-        (long long)info->other_bytes, (long long)info->overhead_bytes, (long long)info->total_bytes,
-        info->flops);
-    trmi_text_json_number(text, info->predicted_seconds);
-    trmi_text_printf(text, ",\"plan_seconds\":");
-    trmi_text_json_number(text, p->plan_seconds);
-    trmi_text_printf(text, ",\"create_seconds\":");
-    trmi_text_json_number(text, exec->create_seconds);
-    trmi_text_printf(text, ",\"steps\":[");
-    for (int32_t i = 0; i < p->steps_count; i++) {
-        trmi_text_append(text, ",", i > 0);
-        step_json(exec, &p->steps[i], text);
-    }
-    trmi_text_printf(text, "]}");
-}
-
-/* Appends the program as a table, one line a step, and a summary of memory and times. */
-static void explain_text(const trm_exec *exec, const trm_exec_info *info, trmi_text *text) {
-    const trm_program *p = exec->program;
-    trmi_text_printf(text, "%-4s %-34s %-20s %-10s %-24s %-9s %-14s %9s %9s %9s\n", "step", "name",
-                     "operator", "phase", "shape", "dtype", "layout", "GFLOP", "MB", "pred. us");
+/* Says the summary of memory and times. */
+static void say_summary(trmi_report *r, const trm_program *p) {
     int32_t reorders = 0, fused = 0;
     for (int32_t i = 0; i < p->steps_count; i++) {
         const trmi_step *step = &p->steps[i];
-        const trmi_buffer *b = &p->buffers[step->outputs[0]];
-        char shape[96] = "-";
         reorders += step->kind == TRMI_STEP_REORDER;
         fused += step->kind == TRMI_STEP_OP &&
                  (step->op_kind == TRMI_OP_NORM_ACT || step->op_kind == TRMI_OP_NORM_ACT_GRAD ||
                   step->op_kind == TRMI_OP_NORM_ACT_INFER);
-        if (step->outputs[0] != 0) {
-            trm_shape_format(&b->shape, shape, sizeof shape);
-        }
-        trmi_text_printf(
-            text, "%-4d %-34s %-20s %-10s %-24s %-9s %-14s %9.3f %9.2f %9.1f%s%s\n", i, step->name,
-            trmi_step_kind_name(step), step->phase == TRMI_FORWARD ? "forward" : "backward", shape,
-            step->outputs[0] != 0 ? trm_dtype_name(b->dtype) : "-",
-            step->outputs[0] != 0 ? trmi_layout_name(b->layout) : "-", step->cost.flops / 1e9,
-            step->cost.bytes / 1e6, step->predicted_seconds * 1e6,
-            step->algorithm != NULL ? "  " : "", step->algorithm != NULL ? step->algorithm : "");
     }
-    trmi_text_printf(
-        text,
-        "\n%d steps, %d reorders, %d fused norms; back-end %s, %d threads\n"
-        "%lld parameters; memory: parameters %.1f MB, gradients %.1f MB, slots %.1f MB, "
-        "activations %.1f MB, other %.1f MB, overhead %.1f MB, total %.1f MB\n"
-        "%.2f GFLOP a step, predicted %.1f ms; planned in %.1f ms, created in %.1f ms\n",
-        p->steps_count, reorders, fused, exec->backend->name, exec->env.threads,
-        (long long)info->parameter_count, (double)info->parameter_bytes / 1e6,
-        (double)info->gradient_bytes / 1e6, (double)info->slot_bytes / 1e6,
-        (double)info->activation_bytes / 1e6, (double)info->other_bytes / 1e6,
-        (double)info->overhead_bytes / 1e6, (double)info->total_bytes / 1e6, info->flops / 1e9,
-        info->predicted_seconds * 1e3, p->plan_seconds * 1e3, exec->create_seconds * 1e3);
+    trmi_report_tell(
+        r,
+        "\n[count]%d steps, [reorders]%d reorders, [fused]%d fused norms; back-end [backend]%s, "
+        "[threads]%d threads\n"
+        "[parameters]%d parameters; memory: parameters [memory.parameters]%.1f{/1e6} MB, "
+        "gradients [memory.gradients]%.1f{/1e6} MB, slots [memory.slots]%.1f{/1e6} MB, "
+        "activations [memory.activations]%.1f{/1e6} MB, other [memory.other]%.1f{/1e6} MB, "
+        "overhead [memory.overhead]%.1f{/1e6} MB, total [memory.total]%.1f{/1e6} MB\n"
+        "[flops]%.2f{/1e9} GFLOP a step, predicted [predicted_seconds]%.1f{1e3} ms; planned in "
+        "[plan_seconds]%.1f{1e3} ms, created in [create_seconds]%.1f{1e3} ms\n",
+        trmi_int("count", p->steps_count), trmi_int("reorders", reorders),
+        trmi_int("fused", fused));
 }
 
+/* Contract in trireme/exec.h. Totals, memory in bytes, then the steps; as text a table, one line a
+ * step, and a summary. */
 char *trm_exec_explain(const trm_exec *exec, bool json) {
     TRMI_NEED_OR(NULL, NULL, exec);
+    const trm_program *p = exec->program;
     trm_exec_info info;
-    trmi_text text = {0};
+    trmi_report r;
     trm_exec_get_info(exec, &info);
-    if (json) {
-        explain_json(exec, &info, &text);
-    } else {
-        explain_text(exec, &info, &text);
+    trmi_report_begin(&r, json);
+    trmi_report_put(&r, trmi_string("backend", exec->backend->name),
+                    trmi_int("threads", exec->env.threads),
+                    trmi_int("parameters", info.parameter_count));
+    trmi_report_open_object(&r, "memory");
+    trmi_report_put(&r, trmi_int("parameters", info.parameter_bytes),
+                    trmi_int("gradients", info.gradient_bytes), trmi_int("slots", info.slot_bytes),
+                    trmi_int("activations", info.activation_bytes),
+                    trmi_int("other", info.other_bytes), trmi_int("overhead", info.overhead_bytes),
+                    trmi_int("total", info.total_bytes));
+    trmi_report_close(&r);
+    trmi_report_put(&r, trmi_whole("flops", info.flops),
+                    trmi_real("predicted_seconds", info.predicted_seconds),
+                    trmi_real("plan_seconds", p->plan_seconds),
+                    trmi_real("create_seconds", exec->create_seconds));
+    trmi_report_say(&r,
+                    "step name                               operator             phase      shape "
+                    "                   dtype     layout             GFLOP        MB  pred. us\n");
+    trmi_report_open_array(&r, "steps");
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        put_step(&r, p, i);
     }
-    if (text.failed) {
-        trmi_text_free(&text);
-        return NULL;
-    }
-    return text.data;
+    trmi_report_close(&r);
+    say_summary(&r, p);
+    return trmi_report_end(&r);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/format/json_member.h: members of a JSON object that a text is given. */
+/* base/format/json_member.h: members of a JSON object that a text is given. For lines of events and
+ * descriptions in files, which have no form for people: a report (report.h) would keep them in a
+ * tree for nothing. */
 #ifndef TRMI_BASE_JSON_MEMBER_H
 #define TRMI_BASE_JSON_MEMBER_H
 

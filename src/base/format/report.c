@@ -123,7 +123,7 @@ char *trmi_report_end(trmi_report *report) {
     if (report->json && !failed) {
         print_json(report, report->open[0], &report->text);
     }
-    trmi_text_append(&report->text, "", 0);
+    trmi_text_append(&report->text, "\n", report->json && report->spaced);
     failed = failed || report->text.failed;
     trmi_arena_free(&report->arena);
     if (failed) {
@@ -280,7 +280,10 @@ static void say_line(trmi_report *report, const trmi_report_node *node,
         size_t plain = strcspn(at, "[%");
         trmi_text_append(&report->text, at, plain);
         at += plain;
-        if (*at == '[') {
+        if (at[0] == '[' && at[1] == '[') {
+            trmi_text_append(&report->text, "[", 1);
+            at += 2;
+        } else if (*at == '[') {
             size_t length = strcspn(++at, "]");
             const trmi_report_node *found = find_node(node, at, length);
             value = find_own(own, at, length);

@@ -17,7 +17,8 @@
  *      JSON    {"ranks":4,"step_seconds":0.0125,"memory":{"kept_bytes":5300000}}
  *
  * A line has plain text, paths and conversions. "[a.b]" takes the value b of the object a, "[]" the
- * value that the line is about, "[@]" its name. A conversion prints the value taken last:
+ * value that the line is about, "[@]" its name; "[[" is a bracket. A conversion prints the value
+ * taken last:
  *      %d           an integer                   %f %g %e   a real number
  *      %s           a text                       %b         a number of bytes: "1.53 GB"
  *      %t           seconds: "12.50 ms"          %r         a rate; below 100 with one decimal digit
@@ -25,7 +26,10 @@
  *      ?{YES|NO}    YES if there is such a value and it is neither false, 0 nor "", else NO
  * Flags, width and precision are those of printf. "{1e3}" after a conversion multiplies the number,
  * "{/1e9}" divides it. Where there is no such value a conversion prints "-". A value whose name
- * begins with '#' is for lines only: JSON leaves it out. */
+ * begins with '#' is for lines only: JSON leaves it out.
+ *
+ * The program includes public headers only and has reports of its own (app/output/values.h), whose
+ * text follows the order of their values. */
 #ifndef TRMI_BASE_REPORT_H
 #define TRMI_BASE_REPORT_H
 
@@ -70,7 +74,7 @@ enum { TRMI_REPORT_LEVELS = 12 };
 /* A report under construction. */
 typedef struct trmi_report {
     bool json;      /* JSON is wanted, and lines are not said */
-    bool spaced;    /* JSON has a blank after each comma and colon */
+    bool spaced;    /* JSON has a blank after each comma and colon, and ends its line */
     bool printable; /* control characters in texts are said as '?' */
     trmi_arena arena;
     trmi_report_node *open[TRMI_REPORT_LEVELS]; /* objects and arrays that are not closed */

@@ -43,7 +43,7 @@ static void json_is_the_tree(void **state) {
         "\"list\":[1,[]]}",
         "{\"ranks\": 4, \"seconds\": 0.0125, \"none\": null, \"name\": \"a\\\"b\\u000a\", "
         "\"nothing\": null, \"fits\": false, \"raw\": [1], \"memory\": {\"kept\": 5300000, "
-        "\"third\": 0.333333333}, \"list\": [1, []]}"};
+        "\"third\": 0.333333333}, \"list\": [1, []]}\n"};
     for (int spaced = 0; spaced < 2; spaced++) {
         trmi_report r;
         trmi_report_begin(&r, true);
@@ -60,6 +60,7 @@ static void json_is_the_tree(void **state) {
 /* Each conversion prints its kind of value, with flags, width, precision and factor. */
 static void lines_print_values(void **state) {
     check_line("", "");
+    check_line("[[[ranks]%d]", "[4]");
     check_line("[ranks]%d|%4d|%-4d|", "4|   4|4   |");
     check_line("[seconds]%.3f{1e3} ms, %g{/0.5}, %t, %T, %m",
                "12.500 ms, 0.025, 12.50 ms, 12.5 ms, "

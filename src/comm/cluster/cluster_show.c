@@ -10,8 +10,8 @@
 #include "comm/cluster/cluster_addr.h"
 
 #include "base/arguments.h"
+#include "base/format/report.h"
 #include "base/hash/digest.h"
-#include "base/memory.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -89,155 +89,144 @@ void trmi_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]) {
     EVP_MD_CTX_free(context);
 }
 
-/* Writes a JSON member with a text value or null. */
-static void put_member(trmi_text *text, const char *key, const char *value) {
-    trmi_text_printf(text, ", \"%s\": ", key);
-    if (value == NULL) {
-        trmi_text_printf(text, "null");
-    } else {
-        trmi_text_json_string(text, value);
-    }
-}
-
-/* Writes the roles with their addresses. */
-static void roles_json(const trm_cluster *cluster, trmi_text *text) {
-    trmi_text_printf(text, ", \"cluster\": {");
-    for (int r = 0, shown = 0; r <= TRM_ROLE_EVALUATOR; r++) {
-        const trmi_job_tasks *job = &cluster->roles.jobs[r];
+/* Puts the roles with their addresses. */
+static void put_roles(const trm_cluster *cluster, trmi_report *r) {
+    trmi_report_open_object(r, "cluster");
+    for (int role = 0; role <= TRM_ROLE_EVALUATOR; role++) {
+        const trmi_job_tasks *job = &cluster->roles.jobs[role];
         if (job->count == 0) {
             continue;
         }
-        trmi_text_printf(text, "%s\"%s\": [", shown++ ? ", " : "", trm_role_name((trm_role)r));
+        trmi_report_open_array(r, trm_role_name((trm_role)role));
         for (int32_t t = 0; t < job->count; t++) {
-            trmi_text_printf(text, t ? ", " : "");
-            trmi_text_json_string(text, job->tasks[t].address);
+            trmi_report_put(r, trmi_string(NULL, job->tasks[t].address));
         }
-        trmi_text_printf(text, "]");
+        trmi_report_close(r);
     }
-    trmi_text_printf(text, "}");
+    trmi_report_close(r);
 }
 
-/* Writes the cluster as one JSON event. */
-static void cluster_json(const trm_cluster *cluster, trmi_text *text) {
+/* Puts what is known of the cluster, from the view of this process. */
+static void put_cluster(const trm_cluster *cluster, trmi_report *r) {
     const trm_cluster_info *info = &cluster->info;
     uint8_t digest[32];
-    /* Print this process: rank and role. */
-    trmi_text_printf(text, "{\"event\": \"cluster\"");
-    put_member(text, "source", info->source);
-    trmi_text_printf(text,
-                     ", \"rank\": %d, \"size\": %d, \"local_rank\": %d, \"local_size\": %d, "
-                     "\"device_id\": %d",
-                     info->rank, info->size, info->local_rank, info->local_size, info->device_id);
-    put_member(text, "role", trm_role_name(info->role));
-    trmi_text_printf(text, ", \"task_index\": %d, \"is_chief\": %s, \"sparse_workers\": %s",
-                     info->task_index, info->is_chief ? "true" : "false",
-                     info->sparse_workers ? "true" : "false");
-    put_member(text, "model_dir", info->model_dir);
-    put_member(text, "rendezvous", info->rendezvous);
-    /* Print the settings of the rendezvous. */
-    put_member(text, "token_file", info->token_file);
-    put_member(text, "algorithm", info->algorithm);
+    char hex[65];
+    trmi_report_put(
+        r, trmi_string("event", "cluster"), trmi_string("source", info->source),
+        trmi_int("rank", info->rank), trmi_int("size", info->size),
+        trmi_int("local_rank", info->local_rank), trmi_int("local_size", info->local_size),
+        trmi_int("device_id", info->device_id), trmi_string("role", trm_role_name(info->role)),
+        trmi_int("task_index", info->task_index), trmi_bool("is_chief", info->is_chief),
+        trmi_bool("sparse_workers", info->sparse_workers),
+        trmi_string("model_dir", info->model_dir), trmi_string("rendezvous", info->rendezvous),
+        trmi_string("token_file", info->token_file), trmi_string("algorithm", info->algorithm));
     if (info->has_roles) {
-        roles_json(cluster, text);
+        put_roles(cluster, r);
     }
-    /* Print the other ranks and tasks. */
-    trmi_text_printf(text, ", \"hosts\": [");
-    for (int32_t r = 0; cluster->rank_hosts != NULL && r < info->size; r++) {
-        trmi_text_printf(text, r ? ", " : "");
-        trmi_text_json_string(text, cluster->rank_hosts[r]);
+    /* the other ranks and tasks */
+    trmi_report_open_array(r, "hosts");
+    for (int32_t i = 0; cluster->rank_hosts != NULL && i < info->size; i++) {
+        trmi_report_put(r, trmi_string(NULL, cluster->rank_hosts[i]));
     }
-    trmi_text_printf(text, "], \"warnings\": [");
-    for (int32_t w = 0; w < cluster->info.warning_count; w++) {
-        trmi_text_printf(text, w ? ", " : "");
-        trmi_text_json_string(text, cluster->info.warnings[w]);
+    trmi_report_close(r);
+    trmi_report_open_array(r, "warnings");
+    for (int32_t w = 0; w < info->warning_count; w++) {
+        trmi_report_put(r, trmi_string(NULL, info->warnings[w]));
     }
+    trmi_report_close(r);
     trmi_cluster_digest(cluster, digest);
-    trmi_text_printf(text, "], \"digest\": \"");
     for (int i = 0; i < 32; i++) {
-        trmi_text_printf(text, "%02x", digest[i]);
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
     }
-    trmi_text_printf(text, "\"}\n");
+    trmi_report_put(r, trmi_string("digest", hex));
 }
 
-/* Writes the roles as lines, in the order chief, worker, ps, evaluator. */
-static void roles_text(const trm_cluster *cluster, trmi_text *text) {
+/* Says the roles, in the order chief, worker, ps, evaluator. */
+static void say_roles(const trm_cluster *cluster, trmi_report *r) {
     static const trm_role order[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_PS,
                                      TRM_ROLE_EVALUATOR};
+    const trm_cluster_info *info = &cluster->info;
     for (int o = 0; o < 4; o++) {
         const trmi_job_tasks *job = &cluster->roles.jobs[order[o]];
         for (int32_t t = 0; t < job->count; t++) {
-            const trm_cluster_info *info = &cluster->info;
-            bool own = info->role == order[o] && info->task_index == job->tasks[t].index;
-            bool chief = order[o] == TRM_ROLE_WORKER && job->tasks[t].index == 0 &&
-                         cluster->roles.jobs[TRM_ROLE_CHIEF].count == 0;
-            trmi_text_printf(text, "  %-9s %-3d %s%s%s\n", trm_role_name(order[o]),
-                             job->tasks[t].index, job->tasks[t].address,
-                             chief ? "  (acts as chief)" : "", own ? "  <- this process" : "");
+            const trmi_task *task = &job->tasks[t];
+            trmi_report_tell(
+                r,
+                "  [role]%-9s [index]%-3d [address]%s[chief]?{  (acts as chief)|}"
+                "[own]?{  <- this process|}\n",
+                trmi_string("role", trm_role_name(order[o])), trmi_int("index", task->index),
+                trmi_string("address", task->address),
+                trmi_bool("chief", order[o] == TRM_ROLE_WORKER && task->index == 0 &&
+                                       cluster->roles.jobs[TRM_ROLE_CHIEF].count == 0),
+                trmi_bool("own", info->role == order[o] && info->task_index == task->index));
         }
     }
 }
 
-/* Writes the ranks of each host, in runs: "  hostA: ranks 0 to 7". */
-static void hosts_text(const trm_cluster *cluster, trmi_text *text) {
-    for (int32_t r = 0; r < cluster->info.size;) {
-        int32_t end = r + 1;
-        while (end < cluster->info.size &&
-               strcmp(cluster->rank_hosts[end], cluster->rank_hosts[r]) == 0) {
+/* Says the ranks of each host, in runs: "  hostA: ranks 0 to 7". */
+static void say_hosts(const trm_cluster *cluster, trmi_report *r) {
+    for (int32_t begin = 0, end; begin < cluster->info.size; begin = end) {
+        const char *host = cluster->rank_hosts[begin];
+        end = begin + 1;
+        while (end < cluster->info.size && strcmp(cluster->rank_hosts[end], host) == 0) {
             end++;
         }
-        trmi_text_printf(text, "  %s: rank%s %d", cluster->rank_hosts[r], end - r > 1 ? "s" : "",
-                         r);
-        trmi_text_printf(text, end - r > 1 ? " to %d\n" : "\n", end - 1);
-        r = end;
+        trmi_report_tell(r,
+                         end - begin > 1 ? "  [host]%s: ranks [first]%d to [last]%d\n"
+                                         : "  [host]%s: rank [first]%d\n",
+                         trmi_string("host", host), trmi_int("first", begin),
+                         trmi_int("last", end - 1));
     }
+}
+
+/* Says one line for each fact that is known. */
+static void say_cluster(const trm_cluster *cluster, trmi_report *r) {
+    const trm_cluster_info *info = &cluster->info;
+    trmi_report_say(r, "source      [source]%s\n");
+    if (info->has_roles) {
+        trmi_report_say(
+            r, "task        [role]%s [task_index]%d[is_chief]?{ (saves and summarises)|}\n");
+    }
+    if (info->rank >= 0 && info->size > 0) {
+        trmi_report_say(r, "rank        [rank]%d of [size]%d\n");
+    } else if (info->size > 0) {
+        trmi_report_say(r, info->rank_later
+                               ? "rank        given at the rendezvous, of [size]%d that train\n"
+                               : "rank        none of [size]%d that train\n");
+    }
+    if (info->local_size > 0) {
+        trmi_report_say(r, "local rank  [local_rank]%d of [local_size]%d\n");
+    }
+    trmi_report_say(r, "device      [device_id]%d\n");
+    if (info->rendezvous != NULL) {
+        trmi_report_say(r, "rendezvous  [rendezvous]%s\n");
+    } else if (info->size != 1 && !info->has_roles) {
+        trmi_report_say(r, "rendezvous  not known; set TRIREME_RENDEZVOUS=host:port\n");
+    }
+    if (info->algorithm != NULL) {
+        trmi_report_say(r, "algorithm   [algorithm]%s (HCCL_ALGO)\n");
+    }
+    /* the other tasks, or the hosts of the ranks */
+    if (info->has_roles) {
+        say_roles(cluster, r);
+    } else if (cluster->rank_hosts != NULL) {
+        say_hosts(cluster, r);
+    }
+    trmi_report_say_each(r, "warnings", "warning: []%s\n", NULL);
 }
 
 /* Contract in trireme/dist.h. */
 trm_status trm_cluster_text(const trm_cluster *cluster, bool json, char **out, trm_error *err) {
     TRMI_NEED(err, cluster, out);
-    const trm_cluster_info *info = &cluster->info;
-    trmi_text text = {0};
-    if (json) {
-        cluster_json(cluster, &text);
-    } else {
-        /* One line for each fact that is known. */
-        trmi_text_printf(&text, "source      %s\n", info->source);
-        if (info->has_roles) {
-            trmi_text_printf(&text, "task        %s %d%s\n", trm_role_name(info->role),
-                             info->task_index, info->is_chief ? " (saves and summarises)" : "");
-        }
-        if (info->rank >= 0 && info->size > 0) {
-            trmi_text_printf(&text, "rank        %d of %d\n", info->rank, info->size);
-        } else if (info->size > 0) {
-            trmi_text_printf(&text, "rank        %s of %d that train\n",
-                             info->rank_later ? "given at the rendezvous," : "none", info->size);
-        }
-        if (info->local_size > 0) {
-            trmi_text_printf(&text, "local rank  %d of %d\n", info->local_rank, info->local_size);
-        }
-        trmi_text_printf(&text, "device      %d\n", info->device_id);
-        if (info->rendezvous != NULL) {
-            trmi_text_printf(&text, "rendezvous  %s\n", info->rendezvous);
-        } else if (info->size != 1 && !info->has_roles) {
-            trmi_text_printf(&text, "rendezvous  not known; set TRIREME_RENDEZVOUS=host:port\n");
-        }
-        if (info->algorithm != NULL) {
-            trmi_text_printf(&text, "algorithm   %s (HCCL_ALGO)\n", info->algorithm);
-        }
-        /* Print the other tasks, or the hosts of the ranks. */
-        if (info->has_roles) {
-            roles_text(cluster, &text);
-        } else if (cluster->rank_hosts != NULL) {
-            hosts_text(cluster, &text);
-        }
-        for (int32_t w = 0; w < cluster->info.warning_count; w++) {
-            trmi_text_printf(&text, "warning: %s\n", cluster->info.warnings[w]);
-        }
-    }
-    if (text.failed || text.data == NULL) {
-        trmi_text_free(&text);
+    trmi_report r;
+    trmi_report_begin(&r, json);
+    r.spaced = true;
+    put_cluster(cluster, &r);
+    say_cluster(cluster, &r);
+    char *text = trmi_report_end(&r);
+    if (text == NULL) {
         return TRMI_NO_MEMORY(err, "for the text of a cluster");
     }
-    *out = text.data;
+    *out = text;
     return TRM_OK;
 }

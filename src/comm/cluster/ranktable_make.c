@@ -11,6 +11,7 @@
 
 #include "base/arguments.h"
 #include "base/error.h"
+#include "base/format/report.h"
 #include "base/os.h"
 #include "comm/cluster/cluster_addr.h"
 
@@ -372,65 +373,73 @@ static const char *form_name(const trm_rank_table *table) {
                                                      : "version 1.0";
 }
 
-/* Writes the table's digest in hexadecimal. */
-static void digest_hex(const trm_rank_table *table, char hex[65]) {
+/* Puts the table. */
+static void put_table(const trm_rank_table *table, trmi_report *r) {
     uint8_t digest[32];
+    char hex[65];
     trmi_table_digest(table, digest);
     for (int i = 0; i < 32; i++) {
         snprintf(hex + 2 * i, 3, "%02x", digest[i]);
     }
+    trmi_report_put(r, trmi_string("event", "rank_table"), trmi_bool("valid", true),
+                    trmi_string("form", form_name(table)), trmi_int("ranks", table->size));
+    trmi_report_open_array(r, "servers");
+    for (int32_t s = 0; s < table->server_count; s++) {
+        const trmi_table_server *server = &table->servers[s];
+        trmi_report_open_object(r, NULL);
+        trmi_report_put(r, trmi_string("server_id", server->id),
+                        trmi_int("first_rank", server->first_rank),
+                        trmi_int("ranks", server->count));
+        trmi_report_close(r);
+    }
+    trmi_report_close(r);
+    trmi_report_open_array(r, "warnings");
+    for (int32_t w = 0; w < table->warning_count; w++) {
+        trmi_report_put(r, trmi_string(NULL, table->warnings[w]));
+    }
+    trmi_report_close(r);
+    trmi_report_put(r, trmi_string("digest", hex));
 }
 
-/* Writes the table as one JSON event. */
-static void table_json(const trm_rank_table *table, trmi_text *text) {
-    char hex[65];
-    digest_hex(table, hex);
-    trmi_text_printf(text,
-                     "{\"event\": \"rank_table\", \"valid\": true, \"form\": \"%s\", "
-                     "\"ranks\": %d, \"servers\": [",
-                     form_name(table), table->size);
+/* Says the table: a line for each server with its ranks and devices. */
+static void say_table(const trm_rank_table *table, trmi_report *r) {
+    trmi_report_tell(r,
+                     "[name]%s: valid, [form]%s, [ranks]%d rank[one]?{|s} on [servers]%d "
+                     "server[single]?{|s}\n",
+                     trmi_string("name", table->name), trmi_bool("one", table->size == 1),
+                     trmi_int("servers", table->server_count),
+                     trmi_bool("single", table->server_count == 1));
     for (int32_t s = 0; s < table->server_count; s++) {
-        trmi_text_printf(text, "%s{\"server_id\": ", s ? ", " : "");
-        trmi_text_json_string(text, table->servers[s].id);
-        trmi_text_printf(text, ", \"first_rank\": %d, \"ranks\": %d}", table->servers[s].first_rank,
-                         table->servers[s].count);
+        const trmi_table_server *server = &table->servers[s];
+        bool elsewhere = server->host_ip != NULL && strcmp(server->host_ip, server->id) != 0;
+        trmi_report_tell(r,
+                         elsewhere ? "  [id]%s at [ip]%s: ranks [first]%d to [last]%d, devices"
+                                   : "  [id]%s: ranks [first]%d to [last]%d, devices",
+                         trmi_string("id", server->id), trmi_string("ip", server->host_ip),
+                         trmi_int("first", server->first_rank),
+                         trmi_int("last", server->first_rank + server->count - 1));
+        for (int32_t rank = 0; rank < server->count; rank++) {
+            trmi_report_tell(r, " [device]%d",
+                             trmi_int("device", table->rows[server->first_rank + rank].device_id));
+        }
+        trmi_report_say(r, "\n");
     }
-    trmi_text_printf(text, "], \"warnings\": [");
-    for (int32_t w = 0; w < table->warning_count; w++) {
-        trmi_text_append(text, ", ", w ? 2 : 0);
-        trmi_text_json_string(text, table->warnings[w]);
-    }
-    trmi_text_printf(text, "], \"digest\": \"%s\"}\n", hex);
+    trmi_report_say_each(r, "warnings", "  warning: []%s\n", NULL);
+    trmi_report_say(r, "  digest [digest]%.16s\n");
 }
 
 /* Contract in trireme/dist.h. The text is what `trireme cluster check` prints. */
 trm_status trm_rank_table_text(const trm_rank_table *table, bool json, char **out, trm_error *err) {
     TRMI_NEED(err, table, out);
-    trmi_text text = {0};
-    if (json) {
-        table_json(table, &text);
-        return return_text(&text, out, err);
+    trmi_report r;
+    trmi_report_begin(&r, json);
+    r.spaced = true;
+    put_table(table, &r);
+    say_table(table, &r);
+    char *text = trmi_report_end(&r);
+    if (text == NULL) {
+        return TRMI_NO_MEMORY(err, "for the text of a rank table");
     }
-    char hex[65];
-    digest_hex(table, hex);
-    trmi_text_printf(&text, "%s: valid, %s, %d rank%s on %d server%s\n", table->name,
-                     form_name(table), table->size, table->size == 1 ? "" : "s",
-                     table->server_count, table->server_count == 1 ? "" : "s");
-    /* Write each server with its ranks and devices. */
-    for (int32_t s = 0; s < table->server_count; s++) {
-        const trmi_table_server *server = &table->servers[s];
-        bool elsewhere = server->host_ip != NULL && strcmp(server->host_ip, server->id) != 0;
-        trmi_text_printf(&text, "  %s%s%s: ranks %d to %d, devices", server->id,
-                         elsewhere ? " at " : "", elsewhere ? server->host_ip : "",
-                         server->first_rank, server->first_rank + server->count - 1);
-        for (int32_t r = 0; r < server->count; r++) {
-            trmi_text_printf(&text, " %d", table->rows[server->first_rank + r].device_id);
-        }
-        trmi_text_printf(&text, "\n");
-    }
-    for (int32_t w = 0; w < table->warning_count; w++) {
-        trmi_text_printf(&text, "  warning: %s\n", table->warnings[w]);
-    }
-    trmi_text_printf(&text, "  digest %.16s\n", hex);
-    return return_text(&text, out, err);
+    *out = text;
+    return TRM_OK;
 }

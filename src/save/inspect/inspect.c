@@ -7,7 +7,7 @@
  *   file --mapping--> probe -> recognise_file: by content, else by name --> describe --> lines, JSON
  *
  * The file may be of any origin. describe uses the same strict parsers as the readers of the
- * format, and report.c makes names printable. */
+ * format, and names are made printable. */
 #include "save/inspect/inspect.h"
 
 #include "base/arguments.h"
@@ -23,22 +23,21 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Reports one tensor: a line, or an element of a JSON array. */
-static void put_tensor(trmi_inspect_report *report, bool first, const char *name, const char *dtype,
-                       const int64_t *dims, int32_t rank, int64_t offset, int64_t bytes) {
-    /* The shape is the same text in both forms of output. */
+/* Reports one tensor: a line, and an element of an array. */
+static void put_tensor(trmi_report *r, const char *name, const char *dtype, const int64_t *dims,
+                       int32_t rank, int64_t offset, int64_t bytes) {
     trmi_text shape = {0};
-    trmi_put_dims(&shape, dims, rank);
-    const char *shape_text = shape.failed ? "[?]" : shape.data;
-    trmi_inspect_line(report, "  %-6s %-20s %12" PRId64 "  %s", dtype, shape_text, bytes, name);
-    if (report->json) {
-        trmi_inspect_raw(report, "%s{\"name\":", first ? "" : ",");
-        trmi_text_json_string(&report->text, name);
-        trmi_text_printf(&report->text,
-                         ",\"dtype\":\"%s\",\"shape\":%s,\"offset\":%" PRId64 ",\"bytes\":%" PRId64
-                         "}",
-                         dtype, shape_text, offset, bytes);
+    trmi_text_append(&shape, "[", 1);
+    for (int32_t i = 0; i < rank; i++) {
+        trmi_text_printf(&shape, "%s%" PRId64, i > 0 ? ", " : "", dims[i]);
     }
+    trmi_text_append(&shape, "]", 1);
+    trmi_report_open_object(r, NULL);
+    trmi_report_put(r, trmi_string("name", name), trmi_string("dtype", dtype),
+                    trmi_json_value("shape", shape.failed ? "null" : shape.data),
+                    trmi_int("offset", offset), trmi_int("bytes", bytes));
+    trmi_report_say_of(r, trmi_report_close(r),
+                       "  [dtype]%-6s [shape]%-20s [bytes]%12d  [name]%s\n");
     trmi_text_free(&shape);
 }
 
@@ -58,11 +57,12 @@ static bool is_safetensors(const trm_probe *probe) {
 /* Describes a safetensors file: number of tensors, metadata, and one line for each tensor. */
 static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_line_sink sink,
                                        void *context, trm_error *err) {
-    trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trmi_inspect_report report;
+    trmi_report *r = &report.report;
     trm_safetensors *file = NULL;
     trm_status status =
         trmi_safetensors_parse(probe->data, (size_t)probe->bytes, probe->path, &file, err);
-    trmi_inspect_begin(&report, "safetensors");
+    trmi_inspect_begin(&report, "safetensors", probe, json, sink, context);
     if (status != TRM_OK) {
         return trmi_inspect_end(&report, status, err);
     }
@@ -71,33 +71,24 @@ static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_li
     for (int64_t i = 0; i < count; i++) {
         data_bytes += trm_safetensors_at(file, i)->bytes;
     }
-    trmi_inspect_line(&report, "safetensors: %" PRId64 " tensors, %" PRId64 " bytes of data", count,
-                      data_bytes);
-    trmi_inspect_integer(&report, "tensor_count", count);
-    trmi_inspect_integer(&report, "data_bytes", data_bytes);
-    trmi_inspect_key(&report, "metadata");
-    trmi_inspect_raw(&report, "{");
+    trmi_report_put(r, trmi_int("tensor_count", count), trmi_int("data_bytes", data_bytes));
+    trmi_report_say(r, "safetensors: [tensor_count]%d tensors, [data_bytes]%d bytes of data\n");
+    trmi_report_open_object(r, "metadata");
     for (int64_t i = 0; i < trm_safetensors_metadata_count(file); i++) {
         trm_text_pair pair = trm_safetensors_metadata_at(file, i);
-        trmi_inspect_line(&report, "  %s = %s", pair.key, pair.value);
-        trmi_inspect_raw(&report, "%s", i > 0 ? "," : "");
-        if (json) {
-            trmi_text_json_string(&report.text, pair.key);
-            trmi_inspect_raw(&report, ":");
-            trmi_text_json_string(&report.text, pair.value);
-        }
+        trmi_report_put(r, trmi_string(pair.key, pair.value));
     }
-    trmi_inspect_raw(&report, "}");
-    /* Print one line for each tensor. */
-    trmi_inspect_key(&report, "tensors");
-    trmi_inspect_raw(&report, "[");
+    trmi_report_close(r);
+    trmi_report_say_each(r, "metadata", "  [@]%s = []%s\n", NULL);
+    trmi_report_open_array(r, "tensors");
     for (int64_t i = 0; i < count; i++) {
         const trm_safetensors_entry *e = trm_safetensors_at(file, i);
-        put_tensor(&report, i == 0, e->name, e->dtype, e->dims, e->rank, e->offset, e->bytes);
+        put_tensor(r, e->name, e->dtype, e->dims, e->rank, e->offset, e->bytes);
     }
-    trmi_inspect_raw(&report, "]");
+    trmi_report_close(r);
+    status = trmi_inspect_end(&report, TRM_OK, err); /* names of metadata are the file's */
     trm_safetensors_close(file);
-    return trmi_inspect_end(&report, TRM_OK, err);
+    return status;
 }
 
 /* ---- NumPy ----------------------------------------------------------------------------- */
@@ -116,23 +107,23 @@ static bool is_npz(const trm_probe *probe) {
 /* Describes a .npy or .npz file: both are read by trmi_npz_parse. */
 static trm_status describe_arrays(const char *kind, const trm_probe *probe, bool json,
                                   trm_line_sink sink, void *context, trm_error *err) {
-    trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trmi_inspect_report report;
+    trmi_report *r = &report.report;
     trm_npz *file = NULL;
     trm_status status = trmi_npz_parse(probe->data, (size_t)probe->bytes, probe->path, &file, err);
-    trmi_inspect_begin(&report, kind);
+    trmi_inspect_begin(&report, kind, probe, json, sink, context);
     if (status != TRM_OK) {
         return trmi_inspect_end(&report, status, err);
     }
-    trmi_inspect_line(&report, "%s: %" PRId64 " array%s", kind, trm_npz_count(file),
-                      trm_npz_count(file) == 1 ? "" : "s");
-    trmi_inspect_integer(&report, "array_count", trm_npz_count(file));
-    trmi_inspect_key(&report, "arrays");
-    trmi_inspect_raw(&report, "[");
+    trmi_report_put(r, trmi_int("array_count", trm_npz_count(file)));
+    trmi_report_tell(r, "[kind]%s: [array_count]%d array[one]?{|s}\n",
+                     trmi_bool("one", trm_npz_count(file) == 1));
+    trmi_report_open_array(r, "arrays");
     for (int64_t i = 0; i < trm_npz_count(file); i++) {
         const trm_npz_entry *e = trm_npz_at(file, i);
-        put_tensor(&report, i == 0, e->name, e->descr, e->dims, e->rank, e->offset, e->bytes);
+        put_tensor(r, e->name, e->descr, e->dims, e->rank, e->offset, e->bytes);
     }
-    trmi_inspect_raw(&report, "]");
+    trmi_report_close(r);
     trm_npz_close(file);
     return trmi_inspect_end(&report, TRM_OK, err);
 }
@@ -172,10 +163,11 @@ static bool is_cifar(const trm_probe *probe) {
 /* Counts the images of each label. */
 static trm_status describe_cifar(const trm_probe *probe, bool json, trm_line_sink sink,
                                  void *context, trm_error *err) {
-    trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trmi_inspect_report report;
+    trmi_report *r = &report.report;
     int64_t records = probe->bytes / CIFAR_RECORD, labels[10] = {0};
     trm_status status = TRM_OK;
-    trmi_inspect_begin(&report, "cifar10");
+    trmi_inspect_begin(&report, "cifar10", probe, json, sink, context);
     /* Recognised by its name, the file may have another length. */
     if (probe->bytes == 0 || probe->bytes % CIFAR_RECORD != 0) {
         status = TRMI_FAIL(err, TRM_CORRUPT,
@@ -195,15 +187,18 @@ static trm_status describe_cifar(const trm_probe *probe, bool json, trm_line_sin
         }
     }
     /* The report is complete up to the damage. */
-    trmi_inspect_line(&report, "CIFAR-10 batch: %" PRId64 " images of 3x32x32%s", records,
-                      records == CIFAR_FULL ? "" : " (the original files have 10000)");
-    trmi_inspect_integer(&report, "records", records);
-    trmi_inspect_key(&report, "labels");
+    trmi_report_put(r, trmi_int("records", records));
+    trmi_report_tell(r,
+                     "CIFAR-10 batch: [records]%d images of 3x32x32[whole]?{| (the original "
+                     "files have 10000)}\n",
+                     trmi_bool("whole", records == CIFAR_FULL));
+    trmi_report_open_array(r, "labels");
     for (int i = 0; i < 10; i++) {
-        trmi_inspect_line(&report, "  label %d: %" PRId64, i, labels[i]);
-        trmi_inspect_raw(&report, "%s%" PRId64 "%s", i == 0 ? "[" : ",", labels[i],
-                         i == 9 ? "]" : "");
+        trmi_report_put(r, trmi_int(NULL, labels[i]));
+        trmi_report_tell(r, "  label [label]%d: [count]%d\n", trmi_int("label", i),
+                         trmi_int("count", labels[i]));
     }
+    trmi_report_close(r);
     return trmi_inspect_end(&report, status, err);
 }
 

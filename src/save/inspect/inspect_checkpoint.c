@@ -13,6 +13,7 @@
 #include "base/error.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -33,7 +34,8 @@ static bool is_checkpoint(const trm_probe *probe) {
 
 /* Reports the description in the manifest: step, epoch, position in the data, seed, time, config
  * and state. */
-static void put_info(trmi_inspect_report *report, const trm_checkpoint_info *info) {
+static void put_info(trmi_report *r, const trm_checkpoint_info *info) {
+    char seed[24];
     /* Print the time as text, in UTC. */
     char when[32] = "?";
     time_t seconds = (time_t)info->saved_unix_seconds;
@@ -41,35 +43,26 @@ static void put_info(trmi_inspect_report *report, const trm_checkpoint_info *inf
     if (gmtime_r(&seconds, &utc) != NULL) {
         strftime(when, sizeof when, "%Y-%m-%d %H:%M:%SZ", &utc);
     }
-    trmi_inspect_line(report,
-                      "checkpoint: step %" PRId64 ", epoch %" PRId64 ", %" PRId64
-                      " samples into it, seed %" PRIu64 ", world size %" PRId32 ", saved %s",
-                      info->global_step, info->epoch, info->data_position, info->seed,
-                      info->world_size, when);
-    trmi_inspect_line(report, "  config %s", info->config_json);
-    trmi_inspect_line(report, "  state  %s", info->state_json);
-    /* The same as members of the JSON object. The seed is a string, because it may exceed 2^53. */
-    trmi_inspect_integer(report, "global_step", info->global_step);
-    trmi_inspect_integer(report, "epoch", info->epoch);
-    trmi_inspect_integer(report, "data_position", info->data_position);
-    trmi_inspect_key(report, "seed");
-    trmi_inspect_raw(report, "\"0x%016" PRIx64 "\"", info->seed);
-    trmi_inspect_integer(report, "world_size", info->world_size);
-    trmi_inspect_string(report, "saved", when);
-    trmi_inspect_key(report, "config");
-    if (report->json) { /* they are JSON objects, on one line each */
-        trmi_text_append(&report->text, info->config_json, strlen(info->config_json));
-    }
-    trmi_inspect_key(report, "state");
-    if (report->json) {
-        trmi_text_append(&report->text, info->state_json, strlen(info->state_json));
-    }
+    /* In JSON the seed is a string, because it may exceed 2^53. */
+    snprintf(seed, sizeof seed, "0x%016" PRIx64, info->seed);
+    trmi_report_put(r, trmi_int("global_step", info->global_step), trmi_int("epoch", info->epoch),
+                    trmi_int("data_position", info->data_position), trmi_string("seed", seed),
+                    trmi_int("world_size", info->world_size), trmi_string("saved", when),
+                    trmi_json_value("config", info->config_json),
+                    trmi_json_value("state", info->state_json));
+    snprintf(seed, sizeof seed, "%" PRIu64, info->seed);
+    trmi_report_tell(r,
+                     "checkpoint: step [global_step]%d, epoch [epoch]%d, [data_position]%d "
+                     "samples into it, seed [decimal]%s, world size [world_size]%d, saved "
+                     "[saved]%s\n"
+                     "  config [config]%s\n"
+                     "  state  [state]%s\n",
+                     trmi_string("decimal", seed));
 }
 
 /* Reports the parts with the number of their tensors. */
-static void put_parts(trmi_inspect_report *report, const trm_checkpoint *checkpoint) {
-    trmi_inspect_key(report, "parts");
-    trmi_inspect_raw(report, "[");
+static void put_parts(trmi_report *r, const trm_checkpoint *checkpoint) {
+    trmi_report_open_array(r, "parts");
     for (int64_t i = 0; i < trmi_checkpoint_part_count(checkpoint); i++) {
         const char *name = trmi_checkpoint_part_name(checkpoint, i);
         const trm_safetensors *part = trm_checkpoint_part_of(checkpoint, name);
@@ -78,32 +71,33 @@ static void put_parts(trmi_inspect_report *report, const trm_checkpoint *checkpo
         for (int64_t t = 0; t < trm_safetensors_count(part); t++) {
             bytes += trm_safetensors_at(part, t)->bytes;
         }
-        trmi_inspect_line(report,
-                          "  %s.safetensors: %" PRId64 " tensors, %" PRId64 " bytes, verified",
-                          name, trm_safetensors_count(part), bytes);
-        trmi_inspect_raw(
-            report, "%s{\"name\":\"%s\",\"tensor_count\":%" PRId64 ",\"data_bytes\":%" PRId64 "}",
-            i > 0 ? "," : "", name, trm_safetensors_count(part), bytes);
+        trmi_report_open_object(r, NULL);
+        trmi_report_put(r, trmi_string("name", name),
+                        trmi_int("tensor_count", trm_safetensors_count(part)),
+                        trmi_int("data_bytes", bytes));
+        trmi_report_say_of(
+            r, trmi_report_close(r),
+            "  [name]%s.safetensors: [tensor_count]%d tensors, [data_bytes]%d bytes, verified\n");
     }
-    trmi_inspect_raw(report, "]");
+    trmi_report_close(r);
 }
 
 /* Describes one checkpoint: its manifest, then its parts after all files were verified. */
 static trm_status describe_checkpoint(const trm_probe *probe, bool json, trm_line_sink sink,
                                       void *context, trm_error *err) {
-    trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trmi_inspect_report report;
     trm_checkpoint *checkpoint;
     trmi_checkpoint_manifest manifest;
     trm_error local;
     trm_status status = trmi_checkpoint_read_manifest(probe->path, &manifest, err);
-    trmi_inspect_begin(&report, "checkpoint");
+    trmi_inspect_begin(&report, "checkpoint", probe, json, sink, context);
     if (status == TRM_OK) { /* reported even if the files turn out to be damaged */
-        put_info(&report, &manifest.info);
+        put_info(&report.report, &manifest.info);
         trmi_manifest_free(&manifest);
         status = trm_checkpoint_open(probe->path, NULL, &checkpoint, err != NULL ? err : &local);
     }
     if (status == TRM_OK) {
-        put_parts(&report, checkpoint);
+        put_parts(&report.report, checkpoint);
         trm_checkpoint_close(checkpoint);
     }
     return trmi_inspect_end(&report, status, err);
@@ -138,27 +132,25 @@ static trm_status verify_slot(const trm_probe *probe, const trmi_checkpoint_slot
  * one. */
 static trm_status describe_checkpoint_dir(const trm_probe *probe, bool json, trm_line_sink sink,
                                           void *context, trm_error *err) {
-    trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trmi_inspect_report report;
+    trmi_report *r = &report.report;
     trmi_checkpoint_list list;
     TRMI_TRY(trmi_checkpoint_list_dir(probe->path, &list, err));
     trm_status status = TRM_OK;
-    trmi_inspect_begin(&report, "checkpoints");
-    trmi_inspect_line(&report, "directory of %" PRId64 " checkpoint%s, newest first", list.count,
-                      list.count == 1 ? "" : "s");
-    trmi_inspect_key(&report, "checkpoints");
-    trmi_inspect_raw(&report, "[");
+    trmi_inspect_begin(&report, "checkpoints", probe, json, sink, context);
+    trmi_report_tell(r, "directory of [count]%d checkpoint[one]?{|s}, newest first\n",
+                     trmi_int("count", list.count), trmi_bool("one", list.count == 1));
+    trmi_report_open_array(r, "checkpoints");
     for (int64_t i = 0; i < list.count; i++) {
         trm_error problem = {0};
         trm_status found = verify_slot(probe, &list.slots[i], &problem);
-        if (found == TRM_OK) {
-            trmi_inspect_line(&report, "  %s: verified", list.slots[i].name);
-        } else {
-            trmi_inspect_line(&report, "  %s: DAMAGED: %s", list.slots[i].name, problem.message);
-        }
-        /* The names of checkpoints need no escapes in JSON. */
-        trmi_inspect_raw(&report, "%s{\"name\":\"%s\",\"global_step\":%" PRId64 ",\"valid\":%s}",
-                         i > 0 ? "," : "", list.slots[i].name, list.slots[i].step,
-                         found == TRM_OK ? "true" : "false");
+        trmi_report_open_object(r, NULL);
+        trmi_report_put(r, trmi_string("name", list.slots[i].name),
+                        trmi_int("global_step", list.slots[i].step),
+                        trmi_bool("valid", found == TRM_OK), trmi_string("#why", problem.message));
+        trmi_report_say_of(r, trmi_report_close(r),
+                           found == TRM_OK ? "  [name]%s: verified\n"
+                                           : "  [name]%s: DAMAGED: [#why]%s\n");
         if (found != TRM_OK && status == TRM_OK) {
             status = found;
             if (err != NULL) {
@@ -166,7 +158,7 @@ static trm_status describe_checkpoint_dir(const trm_probe *probe, bool json, trm
             }
         }
     }
-    trmi_inspect_raw(&report, "]");
+    trmi_report_close(r);
     trmi_checkpoint_list_free(&list);
     return trmi_inspect_end(&report, status, err);
 }

@@ -24,49 +24,35 @@ static bool is_onnx(const trm_probe *probe) {
     return true;
 }
 
-/* Reports an input or output with its shape, in which symbols may stand for sizes. */
-static void put_value(trmi_inspect_report *report, const char *what, const trmi_onnx_value *value,
-                      bool first) {
-    trmi_text shape = {0};
-    for (int32_t i = 0; i < value->rank; i++) {
-        if (value->dims[i].symbol != NULL) {
-            trmi_text_printf(&shape, "%s%s", i > 0 ? ", " : "", value->dims[i].symbol);
-        } else {
-            trmi_text_printf(&shape, "%s%" PRId64, i > 0 ? ", " : "", value->dims[i].size);
+/* Reports inputs or outputs with their shapes, in which symbols may stand for sizes. `line` is said
+ * of each. */
+static void put_values(trmi_report *r, const char *key, const trmi_onnx_value *values,
+                       int64_t count, const char *line) {
+    trmi_report_open_array(r, key);
+    for (int64_t v = 0; v < count; v++) {
+        trmi_text shape = {0};
+        for (int32_t i = 0; i < values[v].rank; i++) {
+            trmi_text_printf(&shape, i > 0 ? ", " : "");
+            if (values[v].dims[i].symbol != NULL) {
+                trmi_text_printf(&shape, "%s", values[v].dims[i].symbol);
+            } else {
+                trmi_text_printf(&shape, "%" PRId64, values[v].dims[i].size);
+            }
         }
+        /* A scalar has no dimensions and thus no text. */
+        const char *text = shape.length > 0 && !shape.failed ? shape.data : "";
+        trmi_report_open_object(r, NULL);
+        trmi_report_put(r, trmi_string("name", values[v].name),
+                        trmi_string("dtype", trm_dtype_name(values[v].dtype)),
+                        trmi_string("shape", text));
+        trmi_report_say_of(r, trmi_report_close(r), line);
+        trmi_text_free(&shape);
     }
-    /* A scalar has no dimensions and thus no text. */
-    const char *text = shape.length > 0 && !shape.failed ? shape.data : "";
-    trmi_inspect_line(report, "  %s %s: %s [%s]", what, value->name, trm_dtype_name(value->dtype),
-                      text);
-    if (report->json) {
-        trmi_inspect_raw(report, "%s{\"name\":", first ? "" : ",");
-        trmi_text_json_string(&report->text, value->name);
-        trmi_inspect_raw(report, ",\"dtype\":\"%s\",\"shape\":", trm_dtype_name(value->dtype));
-        trmi_text_json_string(&report->text, text);
-        trmi_inspect_raw(report, "}");
-    }
-    trmi_text_free(&shape);
-}
-
-/* Reports all inputs and outputs. */
-static void put_values(trmi_inspect_report *report, const trmi_onnx_model *model) {
-    trmi_inspect_key(report, "inputs");
-    trmi_inspect_raw(report, "[");
-    for (int64_t i = 0; i < model->input_count; i++) {
-        put_value(report, "input", &model->inputs[i], i == 0);
-    }
-    trmi_inspect_raw(report, "]");
-    trmi_inspect_key(report, "outputs");
-    trmi_inspect_raw(report, "[");
-    for (int64_t i = 0; i < model->output_count; i++) {
-        put_value(report, "output", &model->outputs[i], i == 0);
-    }
-    trmi_inspect_raw(report, "]");
+    trmi_report_close(r);
 }
 
 /* Counts the nodes of each operator and reports the counts. */
-static void put_operators(trmi_inspect_report *report, const trmi_onnx_model *model) {
+static void put_operators(trmi_report *r, const trmi_onnx_model *model) {
     const char *ops[OPS_MAX];
     int64_t counts[OPS_MAX], count = 0;
     /* Count the operators. Models have few different ones, so the list is searched. */
@@ -85,27 +71,23 @@ static void put_operators(trmi_inspect_report *report, const trmi_onnx_model *mo
         }
     }
     /* Report, in the order of first use. */
-    trmi_inspect_key(report, "operators");
-    trmi_inspect_raw(report, "{");
+    trmi_report_open_object(r, "operators");
     for (int64_t i = 0; i < count; i++) {
-        trmi_inspect_line(report, "  %6" PRId64 " %s", counts[i], ops[i]);
-        if (report->json) {
-            trmi_inspect_raw(report, "%s", i > 0 ? "," : "");
-            trmi_text_json_string(&report->text, ops[i]);
-            trmi_inspect_raw(report, ":%" PRId64, counts[i]);
-        }
+        trmi_report_put(r, trmi_int(ops[i], counts[i]));
     }
-    trmi_inspect_raw(report, "}");
+    trmi_report_close(r);
+    trmi_report_say_each(r, "operators", "  []%6d [@]%s\n", NULL);
 }
 
 /* Describes the model: versions, number of nodes and weights, inputs, outputs, operators. */
 static trm_status describe_onnx(const trm_probe *probe, bool json, trm_line_sink sink,
                                 void *context, trm_error *err) {
-    trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trmi_inspect_report report;
+    trmi_report *r = &report.report;
     trmi_onnx_model *model = NULL;
     trm_status status =
         trmi_onnx_parse(probe->data, (size_t)probe->bytes, probe->path, &model, err);
-    trmi_inspect_begin(&report, "onnx");
+    trmi_inspect_begin(&report, "onnx", probe, json, sink, context);
     if (status != TRM_OK) {
         return trmi_inspect_end(&report, status, err);
     }
@@ -115,22 +97,22 @@ static trm_status describe_onnx(const trm_probe *probe, bool json, trm_line_sink
         int64_t count = trm_shape_count(&model->initializers[i].tensor.shape);
         elements += count > 0 ? count : 0;
     }
-    trmi_inspect_line(&report,
-                      "ONNX model %s: IR version %" PRId64 ", opset %" PRId64 ", by %s; %" PRId64
-                      " nodes, %" PRId64 " initialisers of %" PRId64 " elements",
-                      model->graph_name, model->ir_version, model->opset, model->producer,
-                      model->node_count, model->initializer_count, elements);
-    trmi_inspect_string(&report, "graph", model->graph_name);
-    trmi_inspect_string(&report, "producer", model->producer);
-    trmi_inspect_integer(&report, "ir_version", model->ir_version);
-    trmi_inspect_integer(&report, "opset", model->opset);
-    trmi_inspect_integer(&report, "node_count", model->node_count);
-    trmi_inspect_integer(&report, "initializer_count", model->initializer_count);
-    trmi_inspect_integer(&report, "elements", elements);
-    put_values(&report, model);
-    put_operators(&report, model);
+    trmi_report_put(
+        r, trmi_string("graph", model->graph_name), trmi_string("producer", model->producer),
+        trmi_int("ir_version", model->ir_version), trmi_int("opset", model->opset),
+        trmi_int("node_count", model->node_count),
+        trmi_int("initializer_count", model->initializer_count), trmi_int("elements", elements));
+    trmi_report_say(r, "ONNX model [graph]%s: IR version [ir_version]%d, opset [opset]%d, by "
+                       "[producer]%s; [node_count]%d nodes, [initializer_count]%d initialisers of "
+                       "[elements]%d elements\n");
+    put_values(r, "inputs", model->inputs, model->input_count,
+               "  input [name]%s: [dtype]%s [[[shape]%s]\n");
+    put_values(r, "outputs", model->outputs, model->output_count,
+               "  output [name]%s: [dtype]%s [[[shape]%s]\n");
+    put_operators(r, model);
+    status = trmi_inspect_end(&report, TRM_OK, err); /* names of operators are the model's */
     trmi_onnx_destroy(model);
-    return trmi_inspect_end(&report, TRM_OK, err);
+    return status;
 }
 
 const trm_recogniser trmi_inspect_onnx = {"onnx", ".onnx", is_onnx, describe_onnx};

@@ -118,45 +118,37 @@ static bool is_events(const trm_probe *probe) {
 
 /* Reports the curves in the order of their first values: name, number of points, steps, last
  * value. */
-static void put_tags(trmi_inspect_report *report, const event_summary *s) {
-    trmi_inspect_key(report, "tags");
-    trmi_inspect_raw(report, "[");
+static void put_tags(trmi_report *r, const event_summary *s) {
+    trmi_report_open_array(r, "tags");
     for (int64_t i = 0; i < s->tag_count; i++) {
         const tag_summary *tag = &s->tags[i];
-        if (tag->histogram) {
-            trmi_inspect_line(report, "  %s: %" PRId64 " histograms, steps %" PRId64 " to %" PRId64,
-                              tag->name, tag->points, tag->first_step, tag->last_step);
-        } else {
-            trmi_inspect_line(
-                report,
-                "  %s: %" PRId64 " points, steps %" PRId64 " to %" PRId64 ", last value %.9g",
-                tag->name, tag->points, tag->first_step, tag->last_step, tag->last_value);
-        }
-        if (report->json) {
-            trmi_inspect_raw(report, "%s{\"tag\":", i > 0 ? "," : "");
-            trmi_text_json_string(&report->text, tag->name);
-            trmi_text_printf(&report->text,
-                             ",\"type\":\"%s\",\"points\":%" PRId64 ",\"first_step\":%" PRId64
-                             ",\"last_step\":%" PRId64 ",\"last_value\":",
-                             tag->histogram ? "histogram" : "scalar", tag->points, tag->first_step,
-                             tag->last_step);
-            trmi_text_json_number(&report->text, tag->last_value);
-            trmi_text_append(&report->text, "}", 1);
-        }
+        trmi_report_open_object(r, NULL);
+        trmi_report_put(r, trmi_string("tag", tag->name),
+                        trmi_string("type", tag->histogram ? "histogram" : "scalar"),
+                        trmi_int("points", tag->points), trmi_int("first_step", tag->first_step),
+                        trmi_int("last_step", tag->last_step),
+                        trmi_real("last_value", tag->last_value));
+        trmi_report_say_of(
+            r, trmi_report_close(r),
+            tag->histogram
+                ? "  [tag]%s: [points]%d histograms, steps [first_step]%d to [last_step]%d\n"
+                : "  [tag]%s: [points]%d points, steps [first_step]%d to [last_step]%d, last value "
+                  "[last_value]%.9g\n");
     }
-    trmi_inspect_raw(report, "]");
+    trmi_report_close(r);
 }
 
 /* Describes an event file: number of records, curves, and graph. */
 static trm_status describe_events(const trm_probe *probe, bool json, trm_line_sink sink,
                                   void *context, trm_error *err) {
-    trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trmi_inspect_report report;
+    trmi_report *r = &report.report;
     event_summary s = {0};
     const uint8_t *data;
     size_t bytes;
     trmi_tfrecord_reader reader = reader_of(probe);
     trm_status status;
-    trmi_inspect_begin(&report, "events");
+    trmi_inspect_begin(&report, "events", probe, json, sink, context);
     /* Read all records. */
     while ((status = trmi_tfrecord_next(&reader, &data, &bytes, err)) == TRM_OK) {
         status = trmi_event_decode(data, bytes, probe->path, s.events, count_event, &s, err);
@@ -167,18 +159,15 @@ static trm_status describe_events(const trm_probe *probe, bool json, trm_line_si
     }
     status = status == TRM_END ? TRM_OK : status;
     /* Report what was found, also before a damaged record. */
-    trmi_inspect_line(&report,
-                      "event file: %" PRId64 " records over %.0f s, %" PRId64 " curves%s, %" PRId64
-                      " session starts",
-                      s.events, s.last_time - s.first_time, s.tag_count,
-                      s.tags_left_out > 0 ? " shown, and more" : "", s.starts);
-    if (s.graphs > 0) {
-        trmi_inspect_line(&report, "  graph of %" PRId64 " nodes", s.graph_nodes);
-    }
-    trmi_inspect_integer(&report, "records", s.events);
-    trmi_inspect_integer(&report, "session_starts", s.starts);
-    trmi_inspect_integer(&report, "graph_nodes", s.graph_nodes);
-    put_tags(&report, &s);
+    trmi_report_put(r, trmi_int("records", s.events), trmi_int("session_starts", s.starts),
+                    trmi_int("graph_nodes", s.graph_nodes));
+    trmi_report_tell(r,
+                     "event file: [records]%d records over [seconds]%.0f s, [curves]%d "
+                     "curves[more]?{ shown, and more|}, [session_starts]%d session starts\n",
+                     trmi_real("seconds", s.last_time - s.first_time),
+                     trmi_int("curves", s.tag_count), trmi_bool("more", s.tags_left_out > 0));
+    trmi_report_say(r, s.graphs > 0 ? "  graph of [graph_nodes]%d nodes\n" : "");
+    put_tags(r, &s);
     trmi_free(s.tags);
     return trmi_inspect_end(&report, status, err);
 }
@@ -195,12 +184,10 @@ static const char *feature_kind(const trmi_proto_field *feature) {
 
 /* Reports names and kinds of the features if the record is a tf.Example{features 1{feature 1{key 1,
  * Feature 2}}}. */
-static void put_features(trmi_inspect_report *report, const uint8_t *data, size_t bytes) {
+static void put_features(trmi_report *r, const uint8_t *data, size_t bytes) {
     trmi_proto example = {.data = data, .bytes = bytes};
     trmi_proto_field features, entry, field;
-    bool first = true;
-    trmi_inspect_key(report, "features");
-    trmi_inspect_raw(report, "[");
+    trmi_report_open_array(r, "features");
     /* Field 1 of an Example is the map of features; each entry has a key (1) and a value (2). */
     if (trmi_proto_next(&example, &features) && features.number == 1 && features.data != NULL) {
         trmi_proto map = trmi_proto_inside(&features);
@@ -217,28 +204,25 @@ static void put_features(trmi_inspect_report *report, const uint8_t *data, size_
                     kind = feature_kind(&field);
                 }
             }
-            trmi_inspect_line(report, "  %s: %s", key, kind);
-            if (report->json) {
-                trmi_inspect_raw(report, "%s{\"name\":", first ? "" : ",");
-                trmi_text_json_string(&report->text, key);
-                trmi_inspect_raw(report, ",\"type\":\"%s\"}", kind);
-            }
-            first = false;
+            trmi_report_open_object(r, NULL);
+            trmi_report_put(r, trmi_string("name", key), trmi_string("type", kind));
+            trmi_report_say_of(r, trmi_report_close(r), "  [name]%s: [type]%s\n");
         }
     }
-    trmi_inspect_raw(report, "]");
+    trmi_report_close(r);
 }
 
 /* Reports number and sizes of the records, and the features of the first one. */
 static trm_status describe_tfrecord(const trm_probe *probe, bool json, trm_line_sink sink,
                                     void *context, trm_error *err) {
-    trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
+    trmi_inspect_report report;
+    trmi_report *r = &report.report;
     const uint8_t *data, *first = NULL;
     size_t bytes, first_bytes = 0;
     trmi_tfrecord_reader reader = reader_of(probe);
     int64_t records = 0, smallest = INT64_MAX, largest = 0;
     trm_status status;
-    trmi_inspect_begin(&report, "tfrecord");
+    trmi_inspect_begin(&report, "tfrecord", probe, json, sink, context);
     /* Read all records, and keep the first. */
     while ((status = trmi_tfrecord_next(&reader, &data, &bytes, err)) == TRM_OK) {
         if (records++ == 0) {
@@ -250,14 +234,12 @@ static trm_status describe_tfrecord(const trm_probe *probe, bool json, trm_line_
     }
     status = status == TRM_END ? TRM_OK : status;
     smallest = records == 0 ? 0 : smallest;
-    trmi_inspect_line(&report,
-                      "TFRecord file: %" PRId64 " good records of %" PRId64 " to %" PRId64 " bytes",
-                      records, smallest, largest);
-    trmi_inspect_integer(&report, "records", records);
-    trmi_inspect_integer(&report, "smallest_bytes", smallest);
-    trmi_inspect_integer(&report, "largest_bytes", largest);
+    trmi_report_put(r, trmi_int("records", records), trmi_int("smallest_bytes", smallest),
+                    trmi_int("largest_bytes", largest));
+    trmi_report_say(r, "TFRecord file: [records]%d good records of [smallest_bytes]%d to "
+                       "[largest_bytes]%d bytes\n");
     if (first != NULL) {
-        put_features(&report, first, first_bytes);
+        put_features(r, first, first_bytes);
     }
     return trmi_inspect_end(&report, status, err);
 }
