@@ -73,6 +73,9 @@ struct trmi_kernel {
     /* A step over samples, in a program with blocks: each run sums the block env->block only;
      * false: one run sums all blocks in the order of their tree (base/tree.h). */
     bool by_block;
+    /* Returns whether a run would leave the outputs as they are, because they lie in the place of
+     * an input and equal it; then `run` makes no pass over them. NULL = never. */
+    bool (*leaves)(const trmi_kernel *self, const trmi_kernel_env *env);
 };
 
 typedef struct trmi_backend trmi_backend;

@@ -166,27 +166,32 @@ static trm_status time_step(stopwatch *w, int run, trm_error *err) {
     return TRM_OK;
 }
 
-/* Fills in the row of program step `i`, whose median is `seconds`. */
-static void describe_step(const trm_program *p, int32_t i, double seconds, trm_step_profile *out) {
+/* Fills in the row of program step `i`, whose median is `seconds`. A step that leaves its output as
+ * it is has neither operations nor bytes. */
+static void describe_step(const trm_exec *exec, int32_t i, double seconds, trm_step_profile *out) {
+    const trm_program *p = exec->program;
+    const trmi_kernel *kernel = &exec->kernels[i];
     const trmi_step *step = &p->steps[i];
+    bool works = kernel->leaves == NULL || !kernel->leaves(kernel, &exec->env);
+    const trmi_cost cost = works ? step->cost : (trmi_cost){0};
     int32_t first = i, same = equal_steps(p, step, &first);
-    *out = (trm_step_profile){
-        .name = step->name,
-        .kind = trmi_step_kind_name(step),
-        .algorithm = step->algorithm,
-        .phase = step->phase == TRMI_FORWARD ? "forward" : "backward",
-        .seconds = seconds,
-        .flops = step->cost.flops,
-        .bytes = step->cost.bytes,
-        .written_bytes = written_bytes(p, step),
-        .first_bytes = step->cost.first_read + step->cost.first_written,
-        .first_written_bytes = step->cost.first_written,
-        .work_flops = step->work_flops > 0 ? step->work_flops : step->cost.flops,
-        .work_float32 = step->work_float32,
-        .bfloat16 = step->inputs_count > 0 && p->buffers[step->inputs[0]].dtype == TRM_BFLOAT16,
-        .reuse_bytes = reuse_bytes(p, i),
-        .same = same,
-        .first_same = first};
+    *out = (trm_step_profile){.name = step->name,
+                              .kind = trmi_step_kind_name(step),
+                              .algorithm = step->algorithm,
+                              .phase = step->phase == TRMI_FORWARD ? "forward" : "backward",
+                              .seconds = seconds,
+                              .flops = cost.flops,
+                              .bytes = cost.bytes,
+                              .written_bytes = works ? written_bytes(p, step) : 0,
+                              .first_bytes = cost.first_read + cost.first_written,
+                              .first_written_bytes = cost.first_written,
+                              .work_flops = step->work_flops > 0 ? step->work_flops : cost.flops,
+                              .work_float32 = step->work_float32,
+                              .bfloat16 = step->inputs_count > 0 &&
+                                          p->buffers[step->inputs[0]].dtype == TRM_BFLOAT16,
+                              .reuse_bytes = reuse_bytes(p, i),
+                              .same = same,
+                              .first_same = first};
 }
 
 /* Fills in the row of the optimiser, for the dense parameters: it reads parameters, gradients and
@@ -251,7 +256,7 @@ trm_status trm_exec_profile(trm_exec *exec, const trm_profile_options *options,
     for (int32_t i = 0; i < w.rows; i++) {
         double seconds = trmi_median(w.times + (size_t)i * (size_t)w.repeats, w.repeats);
         if (i < p->steps_count) {
-            describe_step(p, i, seconds, &exec->profile[i]);
+            describe_step(exec, i, seconds, &exec->profile[i]);
         } else {
             describe_update(exec, seconds, &exec->profile[i]);
         }

@@ -222,6 +222,62 @@ static void a_loss_in_16_bits_is_scaled(void **state) {
     trm_exec_destroy(half);
 }
 
+/* Makes an executor whose output layer and loss are one operator, which makes gradients for a seed
+ * of 1. */
+static trm_exec *make_output_layer(trm_exec_options options) {
+    trm_error err;
+    trm_graph *g;
+    trm_exec *exec;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(BATCH, IN)),
+             label = trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH)),
+             weight = trm_parameter(g, "a", trm_shape_of(CLASSES, IN), TRM_INIT_LINEAR);
+    options.loss = trm_linear_cross_entropy(g, x, weight, label, NULL);
+    options.threads = 2;
+    options.tuning_file = "";
+    CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
+    trm_graph_destroy(g);
+    return exec;
+}
+
+/* Returns the bytes that a profile counts for products of backward; *operations: the floating point
+ * operations. */
+static double profiled_products(trm_exec *exec, double *operations) {
+    trm_error err;
+    trm_program_profile profile;
+    int32_t products = 0;
+    double bytes = 0;
+    *operations = 0;
+    feed_step(exec, 0, 1);
+    CHECK_OK(trm_exec_profile(exec, NULL, &profile, &err), err);
+    for (int32_t i = 0; i < profile.count; i++) {
+        const trm_step_profile *step = &profile.steps[i];
+        if (strcmp(step->kind, "mul") == 0) {
+            bytes += step->bytes + step->written_bytes;
+            *operations += step->flops + step->work_flops;
+            products++;
+        }
+    }
+    assert_int_equal(products, 1);
+    return bytes;
+}
+
+/* The gradient of the weights times the seed is no work where the seed is 1, and a pass over all of
+ * them where it is not. */
+static void a_profile_counts_what_is_done(void **state) {
+    (void)state;
+    double done, scaled_done;
+    trm_exec *one = make_output_layer((trm_exec_options){.optimizer = {.kind = TRM_SGD}}),
+             *scaled = make_output_layer((trm_exec_options){
+                 .optimizer = {.kind = TRM_SGD}, .loss_scale = {.on = true, .initial = 1024}});
+    assert_true(profiled_products(one, &done) == 0);
+    assert_true(done == 0);
+    assert_true(profiled_products(scaled, &scaled_done) >= 3 * CLASSES * IN * sizeof(float));
+    assert_true(scaled_done >= CLASSES * IN);
+    trm_exec_destroy(one);
+    trm_exec_destroy(scaled);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_scale_leaves_no_trace),
@@ -229,6 +285,7 @@ int main(void) {
         cmocka_unit_test(what_is_not_finite_at_scale_one_has_diverged),
         cmocka_unit_test(a_run_goes_on_with_its_scale),
         cmocka_unit_test(a_loss_in_16_bits_is_scaled),
+        cmocka_unit_test(a_profile_counts_what_is_done),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

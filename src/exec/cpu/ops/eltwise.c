@@ -177,28 +177,34 @@ static bool is_number(const trmi_nest *n, int operand) {
     return true;
 }
 
+/* Returns the bound state with the addresses of this run. */
+static eltwise_state state_of_run(const trmi_kernel *k, const trmi_kernel_env *env) {
+    eltwise_state s = *(const eltwise_state *)k->state;
+    s.base[0] = trmi_kernel_output(k, env, 0);
+    for (int o = 1; o < s.nest.operands; o++) {
+        s.base[o] = trmi_kernel_input(k, env, o - 1);
+    }
+    return s;
+}
+
 /* Returns whether the output is there already: another operand in its place, times 1. So are the
  * gradients that a loss's operator made, where the loss has no scale. */
-static bool changes_nothing(const eltwise_state *s) {
-    for (int o = 1; o <= 2 && s->nest.operands == 3 && s->kind == TRMI_BINARY_MUL; o++) {
-        if (s->base[3 - o] == s->base[0] && is_number(&s->nest, o) && !is_number(&s->nest, 3 - o) &&
-            trmi_load_float(s->base[o], 0, s->half[o]) == 1) {
+static bool changes_nothing(const trmi_kernel *k, const trmi_kernel_env *env) {
+    eltwise_state s = state_of_run(k, env);
+    for (int o = 1; o <= 2 && s.nest.operands == 3 && s.kind == TRMI_BINARY_MUL; o++) {
+        if (s.base[3 - o] == s.base[0] && is_number(&s.nest, o) && !is_number(&s.nest, 3 - o) &&
+            trmi_load_float(s.base[o], 0, s.half[o]) == 1) {
             return true;
         }
     }
     return false;
 }
 
-/* Runs a unary or binary operator. The bound state is copied, because addresses belong to the
- * run. */
+/* Runs a unary or binary operator. */
 static trm_status run_eltwise(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
-    eltwise_state s = *(const eltwise_state *)k->state;
-    s.base[0] = trmi_kernel_output(k, env, 0);
-    for (int o = 1; o < s.nest.operands; o++) {
-        s.base[o] = trmi_kernel_input(k, env, o - 1);
-    }
-    if (!changes_nothing(&s)) {
+    eltwise_state s = state_of_run(k, env);
+    if (!changes_nothing(k, env)) {
         trmi_nest_run(&s.nest, PIECE, s.nest.operands == 2 ? unary_body : binary_body, &s);
     }
     return TRM_OK;
@@ -282,6 +288,7 @@ trm_status trmi_onednn_bind_eltwise(trmi_backend *backend, trmi_kernel *kernel, 
     }
     trmi_nest_make(&s->nest, &y->shape, operands, strides);
     kernel->run = run_eltwise;
+    kernel->leaves = changes_nothing;
     return TRM_OK;
 }
 
