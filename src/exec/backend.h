@@ -156,6 +156,16 @@ static inline void *trmi_kernel_output(const trmi_kernel *k, const trmi_kernel_e
         i < k->step->outputs_count ? trmi_address(k->program, env, k->step->outputs[i]) : NULL;
     return at != NULL && k->by_block ? at + env->block * k->step->block_out_stride[i] : at;
 }
+/* Returns the work memory of a step, and its bytes: what all steps share, or a place of its own
+ * among the activations (trmi_step.scratch). */
+static inline char *trmi_kernel_scratch(const trmi_kernel *k, const trmi_kernel_env *env) {
+    return k->step->scratch == 0 ? env->arena[TRMI_ARENA_SCRATCH]
+                                 : trmi_address(k->program, env, k->step->scratch);
+}
+static inline int64_t trmi_kernel_scratch_bytes(const trmi_kernel *k) {
+    return k->step->scratch == 0 ? k->program->arena_bytes[TRMI_ARENA_SCRATCH]
+                                 : k->program->buffers[k->step->scratch].bytes;
+}
 /* Return the description of an input or output; NULL: the step has none. */
 static inline const trmi_buffer *trmi_kernel_input_buffer(const trmi_kernel *k, int i) {
     return i < k->step->inputs_count && k->step->inputs[i] != 0

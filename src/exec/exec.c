@@ -145,6 +145,7 @@ bool trmi_exec_forward_overwrites(const trm_exec *exec) {
             const trmi_buffer *b = &p->buffers[p->steps[s].outputs[i]];
             overwrites = overwrites || b->arena == TRMI_ARENA_GRAD;
         }
+        overwrites = overwrites || p->buffers[p->steps[s].scratch].arena == TRMI_ARENA_GRAD;
     }
     return p->training && exec->accumulator == NULL && overwrites;
 }

@@ -296,6 +296,77 @@ static void training_is_the_same(void **state) {
     }
 }
 
+/* A layer, then an output layer whose logits are more than 32 MB. */
+enum { ROWS = 440, INNER = 5, WIDE = 20000 };
+static trm_exec *make_output_layer(const char *backend) {
+    trm_error err;
+    trm_graph *g;
+    trm_exec *exec;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(ROWS, INNER)),
+             label = trm_input(g, "label", TRM_INT32, trm_shape_of(ROWS));
+    x = trm_linear(g, x, trm_parameter(g, "w", trm_shape_of(INNER, INNER), TRM_INIT_LINEAR),
+                   TRM_NO_NODE);
+    x = trm_tanh(g, x);
+    trm_exec_options options = {.backend = backend,
+                                .seed = 5,
+                                .threads = 2,
+                                .tuning_file = "",
+                                .optimizer = {.kind = TRM_SGD}};
+    options.loss = trm_linear_cross_entropy(
+        g, x, trm_parameter(g, "out", trm_shape_of(WIDE, INNER), TRM_INIT_LINEAR), label, NULL);
+    CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
+    trm_graph_destroy(g);
+    trm_tensor in;
+    CHECK_OK(trm_exec_input(exec, "x", &in, &err), err);
+    for (int64_t i = 0; i < ROWS * INNER; i++) {
+        ((float *)in.data)[i] =
+            trmi_unit_float(trmi_random_u32(77, TRMI_STREAM_TEST, (uint64_t)i)) - 0.5f;
+    }
+    CHECK_OK(trm_exec_input(exec, "label", &in, &err), err);
+    for (int64_t i = 0; i < ROWS; i++) {
+        ((int32_t *)in.data)[i] = (int32_t)(i * 31 % WIDE);
+    }
+    CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+    return exec;
+}
+
+/* Returns the step with scratch of its own; NULL: none. */
+static const trmi_step *find_scratch(const trm_program *p) {
+    const trmi_step *found = NULL;
+    for (int32_t s = 0; s < p->steps_count; s++) {
+        found = p->steps[s].scratch != 0 ? &p->steps[s] : found;
+    }
+    return found;
+}
+
+/* Large scratch shares bytes with values that do not live at its step, and is not in SCRATCH. */
+static void large_scratch_lies_among_activations(void **state) {
+    (void)state;
+    enum { LARGE = 32 << 20 };
+    trm_exec *fast = make_output_layer("onednn"), *slow = make_output_layer("ref");
+    const trm_program *p = fast->program;
+    const trmi_step *step = find_scratch(p);
+    assert_non_null(step);
+    assert_null(find_scratch(slow->program));
+    assert_int_equal(step->op_kind, TRMI_OP_LINEAR_XENT);
+    assert_true(step->scratch_bytes >= LARGE && p->arena_bytes[TRMI_ARENA_SCRATCH] < LARGE);
+    const trmi_buffer *own = &p->buffers[step->scratch];
+    assert_int_equal(own->bytes, step->scratch_bytes);
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        const trmi_buffer *b = &p->buffers[i];
+        bool lives = b->first_step <= own->first_step && b->last_step >= own->first_step;
+        bool apart = b->offset + b->bytes <= own->offset || own->offset + own->bytes <= b->offset;
+        assert_true(b == own || b->arena != own->arena || !lives || apart);
+    }
+    assert_true(fabs((double)trm_exec_loss(fast) - (double)trm_exec_loss(slow)) <= 1e-5);
+    for (int32_t v = 0; v < trm_exec_variable_count(fast); v++) {
+        compare_variable(fast, slow, v, true, 1e-6);
+    }
+    trm_exec_destroy(fast);
+    trm_exec_destroy(slow);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_overwrites_gradients),
@@ -303,6 +374,7 @@ int main(void) {
         cmocka_unit_test(ranges_have_zeros_between_gradients),
         cmocka_unit_test(profile_completes_handed_out_gradients),
         cmocka_unit_test(training_is_the_same),
+        cmocka_unit_test(large_scratch_lies_among_activations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 /* Places every buffer in its arena. PARAM and GRAD are ordered by the time at which backward
  * finishes the gradients; activations share bytes over time (lower_places.c). This file computes
  * lifetimes, lets outputs take the bytes of inputs that die, and computes the offsets of all other
- * arenas. The back-end reports its scratch last, when all layouts are known. */
+ * arenas. The back-end reports its scratch when layouts and aliases are known. */
 #include "plan/passes/pass.h"
 #include "plan/pipeline/stages.h"
 
@@ -148,6 +148,38 @@ static void place_parameters(trm_program *p) {
     }
 }
 
+/* ---- scratch ---- */
+
+/* From that many bytes on a step's scratch lies among the activations, for the time of the step:
+ * memory that no other step would use for its scratch is then free for values of other steps. Less
+ * is SCRATCH, which steps find in the caches. */
+enum { OWN_SCRATCH = 32 << 20 };
+
+/* Asks the back-end for the scratch of all steps, and gives large ones buffers. Aliases must be
+ * known: a step in place may need other scratch. */
+static trm_status add_scratch(trm_program *p, const trmi_target *target, trm_error *err) {
+    int64_t shared = 0, capacity = p->buffers_count;
+    for (int32_t i = 0; i < p->steps_count && target->scratch != NULL; i++) {
+        trmi_step *step = &p->steps[i];
+        step->scratch_bytes = target->scratch(target->context, p, step);
+        if (step->scratch_bytes < OWN_SCRATCH) {
+            shared = trmi_max_i64(shared, step->scratch_bytes);
+            continue;
+        }
+        TRMI_TRY(TRMI_GROW(err, p->buffers, capacity, p->buffers_count + 1, "for the program"));
+        step->scratch = p->buffers_count++;
+        p->buffers[step->scratch] = (trmi_buffer){.name = step->name,
+                                                  .dtype = TRM_UINT8,
+                                                  .shape = trm_shape_of(step->scratch_bytes),
+                                                  .arena = TRMI_ARENA_ACTIVATION,
+                                                  .bytes = step->scratch_bytes,
+                                                  .first_step = i,
+                                                  .last_step = i};
+    }
+    p->arena_bytes[TRMI_ARENA_SCRATCH] = trmi_round_up(shared, TRMI_BUFFER_ALIGNMENT);
+    return TRM_OK;
+}
+
 /* Gives aliases the arena, offset and lifetime of the buffer that they alias. */
 static void resolve_aliases(trm_program *p) {
     for (int32_t i = 1; i < p->buffers_count; i++) {
@@ -164,7 +196,7 @@ static void resolve_aliases(trm_program *p) {
 
 /* Contract in plan/passes/pass.h. Parameters, inputs, states and constants live as long as the
  * program, and lie one after the other. Activations share memory by their lives
- * (trmi_lower_places). One scratch area serves all steps, as large as the largest of them needs. */
+ * (trmi_lower_places). One scratch area serves all steps but those that need a large one. */
 trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *options,
                              const trmi_roots *roots, trm_error *err) {
     (void)roots;
@@ -178,19 +210,10 @@ trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *opti
     if (program->staged != NULL) {
         TRMI_TRY(trmi_stage_lower(program, err));
     }
+    TRMI_TRY(add_scratch(program, options->target, err));
     TRMI_TRY(trmi_lower_places(
         program, options->target->threads,
         options->reuse_gradients && options->blocks == 0 && program->staged == NULL, err));
     resolve_aliases(program);
-    /* The back-end is asked after aliases are known: a step in place may need other scratch. */
-    int64_t scratch = 0;
-    for (int32_t i = 0; i < program->steps_count; i++) {
-        trmi_step *step = &program->steps[i];
-        if (options->target->scratch != NULL) {
-            step->scratch_bytes = options->target->scratch(options->target->context, program, step);
-        }
-        scratch = trmi_max_i64(scratch, step->scratch_bytes);
-    }
-    program->arena_bytes[TRMI_ARENA_SCRATCH] = trmi_round_up(scratch, TRMI_BUFFER_ALIGNMENT);
     return TRM_OK;
 }

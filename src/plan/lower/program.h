@@ -33,7 +33,7 @@ typedef enum trmi_arena_id {
     TRMI_ARENA_CONSTANT,
     /* values of a training step; values whose lifetimes do not overlap share bytes */
     TRMI_ARENA_ACTIVATION,
-    TRMI_ARENA_SCRATCH, /* work memory of one program step */
+    TRMI_ARENA_SCRATCH, /* work memory of one program step; all steps use the same bytes */
     /* bfloat16 copies of PARAM that the ranks of a host share; 0 bytes in a new program */
     TRMI_ARENA_CAST,
     /* activations of all ranks of a host, one rank after another, for cooperative gradients
@@ -89,6 +89,8 @@ typedef struct trmi_step {
     trmi_cost cost;
     double predicted_seconds;
     int64_t scratch_bytes; /* bytes of scratch that the back-end needs for it */
+    /* buffer among the activations in which its scratch lies, where that is large; 0: in SCRATCH */
+    int32_t scratch;
     /* its messages start so many steps before it, and it waits for them; 0: at its place
      * (lower_ahead.c) */
     int32_t ahead;

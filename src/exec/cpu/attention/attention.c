@@ -142,7 +142,7 @@ static trm_status run_attention(const trmi_kernel *k, const trmi_kernel_env *env
                       .mask = trmi_kernel_input(k, env, 3),
                       .y = trmi_kernel_output(k, env, 0),
                       .lse = trmi_kernel_output(k, env, 1)};
-    float *scratch = (float *)(void *)env->arena[TRMI_ARENA_SCRATCH];
+    float *scratch = (float *)(void *)trmi_kernel_scratch(k, env);
     int64_t tasks = a->s.queries > 0 ? a->s.batch * a->s.kv_heads * f->chunks : 0;
 /* late queries read more keys: they come first */
 #pragma omp parallel for schedule(dynamic, 1) num_threads(a->threads)

@@ -191,7 +191,7 @@ static trm_status run_attention_grad(const trmi_kernel *k, const trmi_kernel_env
                       .dq = dq,
                       .dk = packed ? dq : trmi_kernel_output(k, env, 1),
                       .dv = packed ? dq : trmi_kernel_output(k, env, 2)};
-    float *scratch = (float *)(void *)env->arena[TRMI_ARENA_SCRATCH];
+    float *scratch = (float *)(void *)trmi_kernel_scratch(k, env);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(a->threads)
     for (int64_t i = 0; i < a->s.batch * a->s.kv_heads; i++) {
         task t = all;

@@ -74,8 +74,8 @@ static trm_status conv_run(const trmi_kernel *k, const trmi_kernel_env *env, trm
     const bound *b = k->state;
     void *in0 = trmi_kernel_input(k, env, 0), *in1 = trmi_kernel_input(k, env, 1);
     void *out = trmi_kernel_output(k, env, 0);
-    trmi_conv_args args = {.scratch = env->arena[TRMI_ARENA_SCRATCH],
-                           .scratch_bytes = k->program->arena_bytes[TRMI_ARENA_SCRATCH]};
+    trmi_conv_args args = {.scratch = trmi_kernel_scratch(k, env),
+                           .scratch_bytes = trmi_kernel_scratch_bytes(k)};
     if (out == NULL) {
         return TRM_OK;
     }

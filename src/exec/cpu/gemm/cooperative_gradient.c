@@ -45,8 +45,8 @@ static trm_status cooperative_run(const trmi_kernel *k, const trmi_kernel_env *e
         .image = (char *)trmi_kernel_input(k, env, image) - s->image_before,
         .result = (char *)trmi_kernel_input(k, env, 1 - image) - s->result_before,
         .weights = trmi_kernel_output(k, env, 0),
-        .scratch = env->arena[TRMI_ARENA_SCRATCH],
-        .scratch_bytes = k->program->arena_bytes[TRMI_ARENA_SCRATCH]};
+        .scratch = trmi_kernel_scratch(k, env),
+        .scratch_bytes = trmi_kernel_scratch_bytes(k)};
     return s->algorithm->run(s->state, &args, err);
 }
 

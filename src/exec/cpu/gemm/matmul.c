@@ -260,7 +260,7 @@ static trm_status dense_run(const trmi_kernel *k, const trmi_kernel_env *env, tr
     float *c = trmi_kernel_output(k, env, 0);
     if (c != NULL) {
         trmi_dense_run(&p->plan, trmi_kernel_input(k, env, 0), b + p->begin, linear ? third : NULL,
-                       linear ? NULL : third, c, env->arena[TRMI_ARENA_SCRATCH]);
+                       linear ? NULL : third, c, trmi_kernel_scratch(k, env));
     }
     return TRM_OK;
 }
@@ -273,7 +273,7 @@ static trm_status narrow_run(const trmi_kernel *k, const trmi_kernel_env *env, t
     if (c != NULL) {
         trmi_narrow_run(&p->narrow, trmi_kernel_input(k, env, 0), trmi_kernel_input(k, env, 1),
                         p->bias ? trmi_kernel_input(k, env, 2) : NULL, c,
-                        env->arena[TRMI_ARENA_SCRATCH]);
+                        trmi_kernel_scratch(k, env));
     }
     return TRM_OK;
 }
@@ -284,7 +284,7 @@ static trm_status batch_run(const trmi_kernel *k, const trmi_kernel_env *env, tr
     const product *p = k->state;
     const float *a = trmi_kernel_input(k, env, 0), *b = trmi_kernel_input(k, env, 1);
     float *c = trmi_kernel_output(k, env, 0);
-    char *scratch = env->arena[TRMI_ARENA_SCRATCH];
+    char *scratch = trmi_kernel_scratch(k, env);
 #pragma omp parallel for schedule(static) num_threads(p->threads)
     for (int64_t i = 0; i < (c != NULL ? p->batch : 0); i++) {
         trmi_dense_run(&p->plan, a + i * p->m * p->k, b + i * p->k * p->n, NULL, NULL,
@@ -298,11 +298,10 @@ static trm_status batch_run(const trmi_kernel *k, const trmi_kernel_env *env, tr
 static trm_status product_run(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const product *p = k->state;
     char *a = trmi_kernel_input(k, env, 0), *b = trmi_kernel_input(k, env, 1);
-    char *c = trmi_kernel_output(k, env, 0), *scratch = env->arena[TRMI_ARENA_SCRATCH];
+    char *c = trmi_kernel_output(k, env, 0), *scratch = trmi_kernel_scratch(k, env);
     for (int64_t i = 0; c != NULL && i < p->batch; i++) {
         trmi_conv_args args = {.scratch = scratch + p->turned_bytes,
-                               .scratch_bytes =
-                                   k->program->arena_bytes[TRMI_ARENA_SCRATCH] - p->turned_bytes};
+                               .scratch_bytes = trmi_kernel_scratch_bytes(k) - p->turned_bytes};
         /* which operand plays the image, the weights and the result of the convolution */
         if (p->transpose_a && !p->transpose_b) {
             args.image = a, args.result = b, args.weights = c;

@@ -155,7 +155,7 @@ static void gather_rows(const expert_state *s, char *to, const char *from, bool 
  * the experts' weights: the product of two gathered lists. */
 static trm_status run_experts(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const expert_state *s = k->state;
-    char *scratch = env->arena[TRMI_ARENA_SCRATCH], *out = trmi_kernel_output(k, env, 0);
+    char *scratch = trmi_kernel_scratch(k, env), *out = trmi_kernel_output(k, env, 0);
     int64_t *begins = (int64_t *)(void *)scratch, *order = begins + s->experts + 2;
     char *first = scratch + s->order_bytes, *second = first + s->first_bytes;
     float *results = (float *)(void *)second; /* without `weights` */

@@ -304,7 +304,7 @@ static void by_groups(const forward *f) {
 static trm_status run_forward(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const trmi_keyed *q = k->state;
-    float *scratch = (float *)(void *)env->arena[TRMI_ARENA_SCRATCH];
+    float *scratch = (float *)(void *)trmi_kernel_scratch(k, env);
     /* Backward uses the same groups: they are kept in output 1 if the program has it. */
     int32_t *kept = trmi_kernel_output(k, env, 1);
     const forward f = {.q = q,

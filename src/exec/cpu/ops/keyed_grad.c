@@ -276,7 +276,7 @@ static void by_groups(const back *b) {
 trm_status trmi_keyed_backward(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const trmi_keyed *q = k->state;
-    float *scratch = (float *)(void *)env->arena[TRMI_ARENA_SCRATCH];
+    float *scratch = (float *)(void *)trmi_kernel_scratch(k, env);
     const back b = {.q = q,
                     .dy = trmi_kernel_input(k, env, 0),
                     .rows = trmi_kernel_input(k, env, 1),

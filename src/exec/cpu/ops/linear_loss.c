@@ -486,7 +486,7 @@ static void clear_gradients(const run *r) {
  * that have parts of the samples divide by the number of labels that count on all of them. */
 static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const loss_state *s = k->state;
-    char *scratch = env->arena[TRMI_ARENA_SCRATCH];
+    char *scratch = trmi_kernel_scratch(k, env);
     run r = {.s = s,
              .a = k->step->attrs,
              .x = trmi_kernel_input(k, env, 0),

@@ -169,7 +169,7 @@ static trm_status run_xent(const trmi_kernel *k, const trmi_kernel_env *env, trm
     const int32_t *labels = trmi_kernel_input(k, env, 1);
     float *loss = trmi_kernel_output(k, env, 0), *lse = trmi_kernel_output(k, env, 1);
     float *weight = trmi_kernel_output(k, env, 2);
-    double *numbers = (double *)(void *)env->arena[TRMI_ARENA_SCRATCH];
+    double *numbers = (double *)(void *)trmi_kernel_scratch(k, env);
     const trmi_op_part *part = trmi_part_of(a);
     trmi_norm_sync *sync = sync_of(a, env);
     int64_t labelled;
@@ -254,7 +254,7 @@ static trm_status run_bce(const trmi_kernel *k, const trmi_kernel_env *env, trm_
     int64_t count = elements_together(s, blocks), pieces = (count + PIECE - 1) / PIECE,
             bytes = s->half ? 2 : 4;
     const char *z = trmi_kernel_input(k, env, 0), *t = trmi_kernel_input(k, env, 1);
-    double *partial = (double *)(void *)env->arena[TRMI_ARENA_SCRATCH], total = 0;
+    double *partial = (double *)(void *)trmi_kernel_scratch(k, env), total = 0;
     const double *all = partial + blocks * pieces;
 #pragma omp parallel for schedule(static)
     for (int64_t p = 0; p < blocks * pieces; p++) {

@@ -112,9 +112,8 @@ static int64_t own_bytes(const norm_state *s) {
 /* Divides the scratch of a run. */
 static trmi_scratch scratch_of(const trmi_kernel *k, const trmi_kernel_env *env) {
     const norm_state *s = k->state;
-    return trmi_scratch_cut(env->arena[TRMI_ARENA_SCRATCH],
-                            k->program->arena_bytes[TRMI_ARENA_SCRATCH], shared_bytes(s),
-                            own_bytes(s), s->threads);
+    return trmi_scratch_cut(trmi_kernel_scratch(k, env), trmi_kernel_scratch_bytes(k),
+                            shared_bytes(s), own_bytes(s), s->threads);
 }
 
 /* Contract in onednn.h. Plain layouts are taken too, where x is a matrix [samples, channels]. */

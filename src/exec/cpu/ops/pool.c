@@ -203,7 +203,7 @@ static trm_status run_pool_grad(const trmi_kernel *k, const trmi_kernel_env *env
                     .dx = dx + i * image,
                     .c = c,
                     .n = trmi_min_i64(width, s->row.channels - c),
-                    .ring = (float *)env->arena[TRMI_ARENA_SCRATCH] + thread * ring_floats(s)};
+                    .ring = (float *)(void *)trmi_kernel_scratch(k, env) + thread * ring_floats(s)};
         if (s->max) {
             t.x = x + i * image;
             t.y = y + i * out_image;

@@ -232,7 +232,7 @@ static trm_status run_reduce(const trmi_kernel *k, const trmi_kernel_env *env, t
     const reduce_state *s = k->state;
     const char *x = trmi_kernel_input(k, env, 0);
     char *y = trmi_kernel_output(k, env, 0);
-    float *partial = (float *)env->arena[TRMI_ARENA_SCRATCH];
+    float *partial = (float *)(void *)trmi_kernel_scratch(k, env);
     if (nothing_to_add(s)) {
         run_copy(s, x, trmi_kernel_output(k, env, 0));
         return TRM_OK;
@@ -292,7 +292,7 @@ static void max_grad_rows(const reduce_state *s, const void *dy, const void *x, 
 static trm_status run_max_grad(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const reduce_state *s = k->state;
-    float *scratch = (float *)env->arena[TRMI_ARENA_SCRATCH];
+    float *scratch = (float *)(void *)trmi_kernel_scratch(k, env);
 #pragma omp parallel for schedule(static)
     for (int64_t job = 0; job < s->kept * s->columns; job++) {
         int64_t kept = job / s->columns, c = job % s->columns * COLUMNS;

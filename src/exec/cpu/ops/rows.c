@@ -81,7 +81,7 @@ static trm_status run_norm_grad(const trmi_kernel *k, const trmi_kernel_env *env
     const float *mean = s->centred ? trmi_kernel_input(k, env, 3) : NULL;
     const float *inv = trmi_kernel_input(k, env, s->centred ? 4 : 3);
     char *dx = trmi_kernel_output(k, env, 0);
-    float *sums = (float *)(void *)env->arena[TRMI_ARENA_SCRATCH];
+    float *sums = (float *)(void *)trmi_kernel_scratch(k, env);
     int64_t bytes = s->width * (s->half ? 2 : 4), vectors = s->centred ? 2 : 1;
 #pragma omp parallel for schedule(static)
     for (int64_t part = 0; part < s->parts; part++) {
