@@ -156,17 +156,18 @@ static trm_node flatten_leading(trm_graph *graph, trm_node x) {
     return shape.rank == 2 ? x : trm_reshape(graph, x, trm_shape_of(-1, shape.dim[shape.rank - 1]));
 }
 
-/* Builds the gradients of y = x w^T + b: dx = dy w, dw = dy^T x, db = sum dy; with w^T in the place
- * of w where it is [I, O]. */
+/* Builds the gradients of y = x w^T + b: dw = dy^T x, dx = dy w, db = sum dy; with w^T in the place
+ * of w where it is [I, O]. dw comes first: an x that is computed again for it dies before there is
+ * dx. */
 static void grad_linear(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_node x = {op->inputs[0]}, w = {op->inputs[1]};
     bool inputs_first = op->attrs.matmul.inputs_first;
     const trmi_attrs through = {.matmul = {.rows = true, .transpose_b = inputs_first}},
                      over = {.matmul = {.rows = true, .transpose_a = true}};
-    dx[0] = trmi_graph_add1(graph, TRMI_OP_MATMUL, NULL, (trm_node[]){dy[0], w}, 2, &through);
     dx[1] =
         trmi_graph_add1(graph, TRMI_OP_MATMUL, NULL,
                         (trm_node[]){inputs_first ? x : dy[0], inputs_first ? dy[0] : x}, 2, &over);
+    dx[0] = trmi_graph_add1(graph, TRMI_OP_MATMUL, NULL, (trm_node[]){dy[0], w}, 2, &through);
     if (op->inputs_count > 2 && op->inputs[2] != 0) {
         static const int32_t leading[TRM_MAX_RANK] = {0, 1, 2, 3, 4, 5};
         trm_dtype dtype = trmi_input_of(graph, op, 2)->dtype;
