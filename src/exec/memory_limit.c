@@ -136,7 +136,8 @@ trm_status trmi_limit_single_device(const trm_exec *exec, const trm_graph *graph
         .byte = target->bytes_per_second > 0 ? 1 / target->bytes_per_second : 0};
     const trmi_search_costs costs = {
         .prices = &prices,
-        .rules = {target->recompute_cheap && !options->no_recompute, options->recompute},
+        .rules = {.cheap = target->recompute_cheap && !options->no_recompute,
+                  .segments = options->recompute},
         .slots = trmi_optimizer_slots(&exec->optimizer),
         .gradients = exec->accumulate > 1 ? 2 : 1,
         .rounding = options->readers_round ? target : NULL};

@@ -79,7 +79,7 @@ static trmi_search_costs costs_of(search_state *s) {
     return (trmi_search_costs){
         .prices = &s->prices,
         .fuse = true,
-        .rules = {s->options->target->recompute_cheap, s->options->recompute},
+        .rules = {.cheap = s->options->target->recompute_cheap, .segments = s->options->recompute},
         .blocks = s->options->blocks,
         .done = &s->probe.done,
         .slices = p->split->slices,

@@ -317,6 +317,9 @@ void trmi_partition_repeatable(const trm_graph *graph, bool *can);
 typedef struct trmi_again_rules {
     bool cheap;    /* outputs of norms, GELU, gated products (trmi_target.recompute_cheap) */
     bool segments; /* values of segments (trmi_plan_options.recompute) */
+    /* sums of a kept value and a layer of another one, where that is much memory: in programs of
+     * one rank's own samples, of which no search has counted the memory */
+    bool sums;
 } trmi_again_rules;
 /* Finds the operators whose first output the rules recompute (TRMI_RECOMPUTE_RULE). out
  * dropped[graph->ops_count] */

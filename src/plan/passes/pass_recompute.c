@@ -21,6 +21,12 @@
  *      forward:   x -> GELU -> y -> linear            (y dies here; of GPT-2's values a third does)
  *      backward:  x -> GELU -> y' -> gradient of weights;  x -> GELU_GRAD
  *
+ * Where they take much memory, sums after a layer are recomputed, too, with the layer: of a block
+ * of a transformer the sum before the second norm, one value of ten for one more product of 36.
+ *
+ *      forward:   x, attention a -> x + layer(a) -> norm         (the sum dies after its readers)
+ *      backward:  x, a -> x + layer(a) again -> norm again, the norm's gradient
+ *
  * These are the rules of the back-end. With trmi_plan_options.recompute, segments of the graph
  * (trm_graph_mark_segment), for instance the blocks of a transformer, are recomputed as a whole: of
  * a segment remains what operators outside of it read.
@@ -43,7 +49,10 @@
 
 #include <string.h>
 
-enum { CHAIN = 2 }; /* most consecutive residual outputs that are not kept */
+enum {
+    CHAIN = 2,     /* most consecutive residual outputs that are not kept */
+    SUMS_SHARE = 4 /* sums are recomputed if they take this part of the parameters' bytes */
+};
 
 /* A parameter in parts, or a step on its way to the whole, as backward has it. */
 typedef struct gathered {
@@ -255,6 +264,67 @@ static void drop_cheap(const trm_graph *g, bool *dropped, int32_t *read) {
     }
 }
 
+/* Returns whether a value stays in memory until backward: a leaf, or read there and not dropped. */
+static bool is_kept(const trm_graph *g, int32_t value, const bool *dropped, const int32_t *read) {
+    return value == 0 || trmi_is_leaf(trmi_maker_of(g, value)) ||
+           (read[value] != 0 && !dropped[value]);
+}
+
+/* Returns how many operators read a value. */
+static int32_t count_readers(const trm_graph *g, int32_t value) {
+    int32_t readers = 0;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        for (int32_t k = 0; k < g->ops[i].inputs_count; k++) {
+            readers += g->ops[i].inputs[k] == value;
+        }
+    }
+    return readers;
+}
+
+/* Returns the layer whose output an ADD, and nothing else, reads, if its input and the other
+ * summand are kept; NULL: none. */
+static const trmi_op *find_summand(const trm_graph *g, const trmi_op *add, const bool *dropped,
+                                   const int32_t *read) {
+    for (int32_t k = 0; k < 2 && add->kind == TRMI_OP_ADD && add->phase == TRMI_FORWARD; k++) {
+        const trmi_op *layer = trmi_maker_of(g, add->inputs[k]);
+        if (layer->kind == TRMI_OP_LINEAR && read[add->outputs[0]] != 0 &&
+            trm_shape_equal(&trmi_input_of(g, add, k)->shape, &trmi_output_of(g, add, 0)->shape) &&
+            is_kept(g, layer->inputs[0], dropped, read) &&
+            is_kept(g, add->inputs[1 - k], dropped, read) &&
+            count_readers(g, layer->outputs[0]) == 1) {
+            return layer;
+        }
+    }
+    return NULL;
+}
+
+/* Returns the bytes of an operator's first output. */
+static int64_t output_bytes(const trm_graph *g, const trmi_op *op) {
+    const trmi_value *v = trmi_output_of(g, op, 0);
+    return trm_shape_count(&v->shape) * (int64_t)trm_dtype_bytes(v->dtype);
+}
+
+/* Drops sums after layers, with the layers' outputs, or none if they are little memory beside the
+ * parameters. No other rule drops an ADD or a LINEAR before. read: [values] not 0: backward reads
+ * it. */
+static void drop_sums(const trm_graph *g, bool *dropped, const int32_t *read) {
+    int64_t bytes = 0, parameters = 0;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i], *layer = find_summand(g, op, dropped, read);
+        if (layer != NULL) {
+            dropped[op->outputs[0]] = dropped[layer->outputs[0]] = true;
+            bytes += output_bytes(g, op);
+        }
+        parameters += op->kind == TRMI_OP_PARAMETER ? output_bytes(g, op) : 0;
+    }
+    for (int64_t i = 1; i < g->ops_count && bytes * SUMS_SHARE < parameters; i++) {
+        const trmi_op *op = &g->ops[i];
+        if (op->kind == TRMI_OP_ADD || op->kind == TRMI_OP_LINEAR) {
+            dropped[op->outputs[0]] = false;
+        }
+    }
+}
+
 /* Drops the values of segments that only operators of the same segment read. segment: [values]
  * zeros. Backward operators need no check: if the gradient of an operator reads a value of another
  * segment, the operator itself reads that value too. */
@@ -284,6 +354,9 @@ static bool choose_values(const trm_graph *g, trmi_again_rules rules, bool *drop
         drop_norms(g, dropped, of_value);
         memset(of_value, 0, (size_t)g->values_count * sizeof *of_value);
         drop_cheap(g, dropped, of_value);
+        if (rules.sums) {
+            drop_sums(g, dropped, of_value);
+        }
         memset(of_value, 0, (size_t)g->values_count * sizeof *of_value);
     }
     if (of_value != NULL && rules.segments) {
@@ -476,8 +549,11 @@ static void keep_roots(bool *dropped, const trmi_roots *roots) {
 trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err) {
     const trm_graph *g = pass->from;
-    const trmi_again_rules rules = {options->target->recompute_cheap && !options->no_recompute,
-                                    options->recompute};
+    const bool rule = options->target->recompute_cheap && !options->no_recompute;
+    const trmi_again_rules rules = {.cheap = rule,
+                                    .segments = options->recompute,
+                                    .sums = rule && options->partition == NULL &&
+                                            options->stages == NULL};
     recompute r = {.pass = pass, .plan = options->partition};
     r.dropped = trmi_alloc((size_t)g->values_count * sizeof *r.dropped);
     r.again = trmi_alloc((size_t)g->values_count * sizeof *r.again);

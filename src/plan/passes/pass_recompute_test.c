@@ -92,6 +92,49 @@ static void cheap_values_are_recomputed(void **state) {
     trmi_plan_destroy(again);
 }
 
+/* x + layer(tanh(layer(norm(x)))), several times: tanh's gradient reads its output. */
+static trm_graph *build_sums(int64_t rows, trm_node *loss) {
+    trm_error err;
+    trm_graph *g;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(rows, WIDTH));
+    for (int i = 0; i < BLOCKS; i++) {
+        trm_graph_push_scope(g, "block%d", i);
+        trm_node y =
+            trm_layer_norm(g, x, trm_parameter(g, "norm.weight", trm_shape_of(WIDTH), TRM_INIT_ONE),
+                           trm_parameter(g, "norm.bias", trm_shape_of(WIDTH), TRM_INIT_ZERO), 1e-5);
+        y = trm_tanh(g, add_layer(g, y, "in", WIDTH, WIDTH));
+        x = trm_add(g, x, add_layer(g, y, "out", WIDTH, WIDTH));
+        trm_graph_pop_scope(g);
+    }
+    *loss = trm_reduce_mean(g, trm_mul(g, x, x), NULL, 0, false);
+    return g;
+}
+
+/* Returns how many layers run again in backward, in a program of so many rows. */
+static int32_t layers_again(int64_t rows, trmi_plan_options options) {
+    trm_error err;
+    trm_program *program;
+    const trmi_target target = {.name = "test", .threads = 1, .recompute_cheap = true};
+    trm_graph *g = build_sums(rows, &options.loss);
+    options.target = &target;
+    CHECK_OK(trmi_plan_create(g, &options, &program, &err), err);
+    int32_t layers = steps_of(program, TRMI_OP_LINEAR, TRMI_BACKWARD);
+    trmi_plan_destroy(program);
+    trm_graph_destroy(g);
+    return layers;
+}
+
+/* A sum is made again, with the layer before it, where the summands stay: so of a chain every other
+ * one is. Sums that are little memory beside the parameters are kept. */
+static void sums_are_recomputed_where_they_are_large(void **state) {
+    (void)state;
+    enum { MANY = 64 * WIDTH };
+    assert_int_equal(layers_again(MANY, (trmi_plan_options){0}), 2);
+    assert_int_equal(layers_again(1, (trmi_plan_options){0}), 0);
+    assert_int_equal(layers_again(MANY, (trmi_plan_options){.no_recompute = true}), 0);
+}
+
 static bool rounds_matrices(void *context, const trm_graph *graph, const trmi_op *op, int input) {
     (void)context;
     (void)graph;
@@ -158,6 +201,7 @@ static void search_counts_the_casts_that_are_made(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(cheap_values_are_recomputed),
+                                       cmocka_unit_test(sums_are_recomputed_where_they_are_large),
                                        cmocka_unit_test(weights_need_no_casts),
                                        cmocka_unit_test(search_counts_the_casts_that_are_made)};
     return cmocka_run_group_tests(tests, NULL, NULL);
