@@ -101,6 +101,7 @@ typedef struct stopwatch {
     trm_exec *exec;
     trm_meter *beside;
     double *times, *wholes;
+    bool *left; /* [steps] whether the last run of a step has left its output as it was */
     double sampled, sampling; /* time of the last sample; seconds of samples in this run */
     int32_t rows;
     int repeats;
@@ -149,6 +150,8 @@ static trm_status time_step(stopwatch *w, int run, trm_error *err) {
     int32_t steps = w->exec->program->steps_count;
     w->sampling = 0;
     for (int32_t i = 0; i < steps; i++) {
+        const trmi_kernel *kernel = &w->exec->kernels[i];
+        w->left[i] = kernel->leaves != NULL && kernel->leaves(kernel, &w->exec->env);
         double begin = profile_clock(w->exec);
         TRMI_TRY(trmi_exec_run(w->exec, i, i + 1, err));
         double end = profile_clock(w->exec);
@@ -168,30 +171,29 @@ static trm_status time_step(stopwatch *w, int run, trm_error *err) {
 
 /* Fills in the row of program step `i`, whose median is `seconds`. A step that leaves its output as
  * it is has neither operations nor bytes. */
-static void describe_step(const trm_exec *exec, int32_t i, double seconds, trm_step_profile *out) {
-    const trm_program *p = exec->program;
-    const trmi_kernel *kernel = &exec->kernels[i];
+static void describe_step(const stopwatch *w, int32_t i, double seconds, trm_step_profile *out) {
+    const trm_program *p = w->exec->program;
     const trmi_step *step = &p->steps[i];
-    bool works = kernel->leaves == NULL || !kernel->leaves(kernel, &exec->env);
+    const bool works = !w->left[i];
     const trmi_cost cost = works ? step->cost : (trmi_cost){0};
     int32_t first = i, same = equal_steps(p, step, &first);
-    *out = (trm_step_profile){.name = step->name,
-                              .kind = trmi_step_kind_name(step),
-                              .algorithm = step->algorithm,
-                              .phase = step->phase == TRMI_FORWARD ? "forward" : "backward",
-                              .seconds = seconds,
-                              .flops = cost.flops,
-                              .bytes = cost.bytes,
-                              .written_bytes = works ? written_bytes(p, step) : 0,
-                              .first_bytes = cost.first_read + cost.first_written,
-                              .first_written_bytes = cost.first_written,
-                              .work_flops = step->work_flops > 0 ? step->work_flops : cost.flops,
-                              .work_float32 = step->work_float32,
-                              .bfloat16 = step->inputs_count > 0 &&
-                                          p->buffers[step->inputs[0]].dtype == TRM_BFLOAT16,
-                              .reuse_bytes = reuse_bytes(p, i),
-                              .same = same,
-                              .first_same = first};
+    *out = (trm_step_profile){
+        .name = step->name,
+        .kind = trmi_step_kind_name(step),
+        .algorithm = step->algorithm,
+        .phase = step->phase == TRMI_FORWARD ? "forward" : "backward",
+        .seconds = seconds,
+        .flops = cost.flops,
+        .bytes = cost.bytes,
+        .written_bytes = works ? written_bytes(p, step) : 0,
+        .first_bytes = cost.first_read + cost.first_written,
+        .first_written_bytes = cost.first_written,
+        .work_flops = works && step->work_flops > 0 ? step->work_flops : cost.flops,
+        .work_float32 = works ? step->work_float32 : 0,
+        .bfloat16 = step->inputs_count > 0 && p->buffers[step->inputs[0]].dtype == TRM_BFLOAT16,
+        .reuse_bytes = works ? reuse_bytes(p, i) : 0,
+        .same = same,
+        .first_same = first};
 }
 
 /* Fills in the row of the optimiser, for the dense parameters: it reads parameters, gradients and
@@ -237,10 +239,11 @@ trm_status trm_exec_profile(trm_exec *exec, const trm_profile_options *options,
     w.update = o.update && p->training && !exec->updated_elsewhere && exec->accumulator == NULL;
     w.rows = p->steps_count + w.update;
     w.times = trmi_alloc((size_t)(w.rows + 1) * (size_t)w.repeats * sizeof *w.times);
+    w.left = trmi_alloc((size_t)p->steps_count * sizeof *w.left);
     trmi_free(exec->profile);
     exec->profile = trmi_alloc((size_t)(w.rows + 1) * sizeof *exec->profile);
     trm_status status = TRM_OK;
-    if (w.times == NULL || exec->profile == NULL) {
+    if (w.times == NULL || w.left == NULL || exec->profile == NULL) {
         status = TRMI_NO_MEMORY(err, "to profile");
         goto done;
     }
@@ -256,7 +259,7 @@ trm_status trm_exec_profile(trm_exec *exec, const trm_profile_options *options,
     for (int32_t i = 0; i < w.rows; i++) {
         double seconds = trmi_median(w.times + (size_t)i * (size_t)w.repeats, w.repeats);
         if (i < p->steps_count) {
-            describe_step(exec, i, seconds, &exec->profile[i]);
+            describe_step(&w, i, seconds, &exec->profile[i]);
         } else {
             describe_update(exec, seconds, &exec->profile[i]);
         }
@@ -265,5 +268,6 @@ trm_status trm_exec_profile(trm_exec *exec, const trm_profile_options *options,
         .steps = exec->profile, .count = w.rows, .seconds = trmi_median(w.wholes, w.repeats)};
 done:
     trmi_free(w.times);
+    trmi_free(w.left);
     return status;
 }

@@ -87,12 +87,20 @@ static int measure_sequence(const unsigned char *s) {
     return 0;
 }
 
+/* Returns whether a text is UTF-8 as a whole, as nearly all are. */
+static bool is_utf8(const char *value) {
+    json_t *whole = json_string(value);
+    json_decref(whole);
+    return whole != NULL;
+}
+
 /* Contract in record.h. Bytes that are not UTF-8 become U+FFFD, because JSON must be UTF-8. */
 void app_put_json_string(FILE *to, const char *value) {
     const unsigned char *s = (const unsigned char *)value;
+    const bool valid = is_utf8(value);
     fputc('"', to);
     while (*s != '\0') {
-        int n = *s < 0x80 ? 1 : measure_sequence(s);
+        int n = valid || *s < 0x80 ? 1 : measure_sequence(s);
         if (n == 0) {
             fputs("\\ufffd", to);
             n = 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base/format/json_member.h: members of a JSON object that a text is given. For lines of events and
- * descriptions in files, which have no form for people: a report (report.h) would keep them in a
- * tree for nothing. */
+ * descriptions in files. They have no text form, so a report (report.h), which exists to print
+ * both, is not needed. */
 #ifndef TRMI_BASE_JSON_MEMBER_H
 #define TRMI_BASE_JSON_MEMBER_H
 

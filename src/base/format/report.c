@@ -17,7 +17,7 @@
 /* ---- the tree -------------------------------------------------------------------------------- */
 
 static bool has_text(trmi_report_kind kind) {
-    return kind == TRMI_REPORT_TEXT || kind == TRMI_REPORT_RAW;
+    return kind == TRMI_REPORT_TEXT || kind == TRMI_REPORT_NAMED || kind == TRMI_REPORT_RAW;
 }
 
 static bool is_number(const trmi_report_value *value) {
@@ -83,7 +83,7 @@ static void print_scalar(trmi_text *text, const trmi_report_value *value) {
         trmi_text_printf(text, "%lld", (long long)value->of.integer);
     } else if (value->kind == TRMI_REPORT_BOOL) {
         trmi_text_printf(text, value->of.boolean ? "true" : "false");
-    } else if (value->kind == TRMI_REPORT_TEXT && value->of.text != NULL) {
+    } else if (has_text(value->kind) && value->kind != TRMI_REPORT_RAW && value->of.text != NULL) {
         trmi_text_json_string(text, value->of.text);
     } else if (has_text(value->kind)) {
         trmi_text_printf(text, "%s", value->of.text != NULL ? value->of.text : "null");
@@ -103,7 +103,7 @@ static void print_json(const trmi_report *report, const trmi_report_node *node, 
     }
     trmi_text_append(text, array ? "[" : "{", 1);
     for (const trmi_report_node *n = node->first; n != NULL; n = n->next) {
-        if (n->value.key != NULL && n->value.key[0] == '#') {
+        if (n->value.key != NULL && n->value.key[0] == '#' && n->value.kind != TRMI_REPORT_NAMED) {
             continue;
         }
         trmi_text_append(text, ", ", first ? 0 : 1 + report->spaced);

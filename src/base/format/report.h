@@ -44,7 +44,8 @@ typedef enum trmi_report_kind {
     TRMI_REPORT_NINE,  /* a real with nine significant digits */
     TRMI_REPORT_BOOL,
     TRMI_REPORT_TEXT, /* NULL: null */
-    TRMI_REPORT_RAW,  /* text that is JSON already */
+    TRMI_REPORT_NAMED, /* a text with a name from a file: JSON has it, also if that begins with '#' */
+    TRMI_REPORT_RAW,   /* text that is JSON already */
     TRMI_REPORT_OBJECT,
     TRMI_REPORT_ARRAY
 } trmi_report_kind;
@@ -101,6 +102,10 @@ static inline trmi_report_value trmi_bool(const char *key, bool value) {
 static inline trmi_report_value trmi_string(const char *key, const char *value) {
     return (trmi_report_value){TRMI_REPORT_TEXT, key, {.text = value}};
 }
+/* Makes a text with a name from a file. */
+static inline trmi_report_value trmi_named_string(const char *key, const char *value) {
+    return (trmi_report_value){TRMI_REPORT_NAMED, key, {.text = value}};
+}
 /* Makes a value that is JSON already; in lines it is a text. */
 static inline trmi_report_value trmi_json_value(const char *key, const char *json) {
     return (trmi_report_value){TRMI_REPORT_RAW, key, {.text = json}};
@@ -109,7 +114,7 @@ static inline trmi_report_value trmi_json_value(const char *key, const char *jso
 /* Begins a report. Memory that is missing later makes trmi_report_end fail. */
 void trmi_report_begin(trmi_report *report, bool json);
 /* Ends the report and frees it. Returns the text, or the JSON object; NULL: no memory.
- *   owns  the caller, trmi_free of base.h: trm_free */
+ *   owns  the caller: trm_free */
 char *trmi_report_end(trmi_report *report);
 
 /* Appends values to the object or array that is open. */

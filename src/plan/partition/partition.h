@@ -317,8 +317,8 @@ void trmi_partition_repeatable(const trm_graph *graph, bool *can);
 typedef struct trmi_again_rules {
     bool cheap;    /* outputs of norms, GELU, gated products (trmi_target.recompute_cheap) */
     bool segments; /* values of segments (trmi_plan_options.recompute) */
-    /* sums of a kept value and a layer of another one, where that is much memory: in programs of
-     * one rank's own samples, of which no search has counted the memory */
+    /* x + layer(y), with x and y kept, where such sums take much memory (pass_recompute.c); only in
+     * programs without a partition plan and without stages, whose memory no search has counted */
     bool sums;
 } trmi_again_rules;
 /* Finds the operators whose first output the rules recompute (TRMI_RECOMPUTE_RULE). out

@@ -21,8 +21,9 @@
  *      forward:   x -> GELU -> y -> linear            (y dies here; of GPT-2's values a third does)
  *      backward:  x -> GELU -> y' -> gradient of weights;  x -> GELU_GRAD
  *
- * Where they take much memory, sums after a layer are recomputed, too, with the layer: of a block
- * of a transformer the sum before the second norm, one value of ten for one more product of 36.
+ * Where they take much memory, sums after a layer are recomputed, too, with the layer. In a block
+ * of a transformer that is the sum before the second norm: one of about ten kept values, for one
+ * more matrix product beside the 36 of a step.
  *
  *      forward:   x, attention a -> x + layer(a) -> norm         (the sum dies after its readers)
  *      backward:  x, a -> x + layer(a) again -> norm again, the norm's gradient
@@ -51,7 +52,7 @@
 
 enum {
     CHAIN = 2,     /* most consecutive residual outputs that are not kept */
-    SUMS_SHARE = 4 /* sums are recomputed if they take this part of the parameters' bytes */
+    SUMS_SHARE = 4 /* sums are recomputed if they take 1 / SUMS_SHARE of the parameters' bytes */
 };
 
 /* A parameter in parts, or a step on its way to the whole, as backward has it. */

@@ -318,8 +318,8 @@ void trmi_request_dispatch(trm_ps_server *server, trmi_request *request);
 /* Starts a list of pulls that the front has released: reserves their answers and dispatches
  * them. Front mutex not held. */
 void trmi_request_start_pulls(trmi_request *list);
-/* Sets the request's error unless it has one. Takes the place of a refusal: the worker would go on
- * after a refused push, which only one counts that all shards have noted.
+/* Sets the request's error unless it has one. Replaces a refusal: a refusal tells the worker to go
+ * on, so it may be the answer only if all shards have logged it.
  *   threads  any */
 void trmi_request_fail(trmi_request *request, const trm_error *err);
 /* Counts a shard that has finished; the call of the last one answers and frees the request. */

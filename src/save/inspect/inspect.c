@@ -76,7 +76,7 @@ static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_li
     trmi_report_open_object(r, "metadata");
     for (int64_t i = 0; i < trm_safetensors_metadata_count(file); i++) {
         trm_text_pair pair = trm_safetensors_metadata_at(file, i);
-        trmi_report_put(r, trmi_string(pair.key, pair.value));
+        trmi_report_put(r, trmi_named_string(pair.key, pair.value));
     }
     trmi_report_close(r);
     trmi_report_say_each(r, "metadata", "  [@]%s = []%s\n", NULL);

@@ -74,9 +74,10 @@ static float values[6] = {1, 2, 3, 4, 5, 6};
 static void tensors_and_arrays(void **state) {
     trm_error err;
     trm_named_tensor named = {"fc.\"w\"", {values, TRM_FLOAT32, trm_shape_of(2, 3)}};
-    trm_text_pair pair = {"format", "pt"};
-    CHECK_OK(trm_safetensors_write(in_folder("w"), &named, 1, &pair, 1, &err), err);
+    trm_text_pair pairs[] = {{"format", "pt"}, {"#note", "of a file"}};
+    CHECK_OK(trm_safetensors_write(in_folder("w"), &named, 1, pairs, 2, &err), err);
     check_good(in_folder("w"), "safetensors", "F32    [2, 3]");
+    assert_non_null(strstr(text, "\"#note\":\"of a file\"")); /* JSON has all names of a file */
     assert_int_equal(rename(in_folder("w"), in_folder("w.safetensors")), 0);
     flip_byte(in_folder("w.safetensors"), 3); /* recognised by its name now */
     check_bad(in_folder("w.safetensors"), TRM_CORRUPT, "a header of 1073741");
