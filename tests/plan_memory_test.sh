@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Limits of memory of transformers: the compiled program of the plan keeps each limit, with parameters that are gathered again in backward
-# (ZeRO-3), at their place or ahead, and with stages; and what the search counts is near what the program takes.
+# (ZeRO-3), at their place or ahead, and with stages; and what the search counts is near what the program takes. So does that of a strict job.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
 net="gpt2 --layers 4 --width 256 --heads 4 --vocabulary 1024 --context 64 --batch-size 4 --optimizer adam -n 4 --no-measure --json"
@@ -45,6 +45,17 @@ for precision in fp32 mixed; do
     [ -n "$free" ] && [ "$(steps_of --precision $precision --memory "$bytes")" = "$free" ] || fail "$precision: a job of $free steps takes more than the $bytes bytes that plan -n 1 predicts"
     [ "$(steps_of --precision $precision --memory $((bytes - 1)))" != "$free" ] || fail "$precision: a job takes less than the $bytes bytes that plan -n 1 predicts"
     echo "one process, $precision: $bytes bytes, $free steps"
+done
+
+# A strict job's search counts the program that the job runs, of which each block of samples has its own sums: it trains within the limit, or the
+# search has said that no plan fits.
+strict="mlp --data synth --image-size 32 --synth-train 64 --epochs 1 --steps 1 --optimizer adam --eval-every-epochs 0 --backend ref --batch-size 8"
+for limit in 19 30; do
+    # shellcheck disable=SC2086 # words
+    "$trireme" train $strict --deterministic strict -n 4 --parallel-mode auto_parallel --memory "${limit}M" --output "strict-$limit" > out 2> err
+    code=$?
+    [ $((code > 0)) = $(($limit < 24)) ] || fail "strict within $limit MB: exit code $code: $(tail -n 3 err)"
+    [ $code = 0 ] || grep -q "no plan fits" err || fail "strict within $limit MB: a plan was found, and its program does not fit: $(tail -n 3 err)"
 done
 
 python3 - << 'END' || fail "limits of memory"

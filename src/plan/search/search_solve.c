@@ -41,6 +41,7 @@ trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice,
     trmi_partition_plan *plan;
     TRMI_TRY(trmi_partition_plan_create(&s->mesh, &plan, err));
     plan->digest = trmi_partition_digest(s->graph);
+    plan->blocks = s->costs.blocks;
     trm_status status = TRM_OK;
     for (int32_t n = 0; status == TRM_OK && n < s->nodes_count; n++) {
         const trmi_op *op = trmi_space_op(s, n);

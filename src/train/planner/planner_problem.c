@@ -142,7 +142,6 @@ static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm
         .local_norms = trmi_planner_local_norms(p)};
     trm_status status = trmi_planner_blocks(p, p->batch / (stages != NULL ? stages->micros : 1),
                                             &options.blocks, err);
-    plan->blocks = options.blocks;
     status = status == TRM_OK ? trmi_plan_create(graph, &options, out, err) : status;
     backend->destroy(backend);
     return status;
@@ -203,6 +202,24 @@ trm_status trmi_planner_micro_graph(const trm_planner *p, int32_t micros, trmi_m
                                err);
 }
 
+/* Returns how the job's ranks, or the `ranks` of a stage, train a program, as their executors would
+ * say (trmi_distribution_count). */
+static trmi_training training_of(const trm_planner *p, int32_t ranks, bool sliced,
+                                 bool accumulates) {
+    const trm_parallel_options *o = &p->model.exec.parallel;
+    bool feeds_parts = o->batch == TRM_BATCH_OF_RANK || o->split.input_cuts != NULL,
+         ordered = o->comm != NULL ? trm_comm_deterministic(o->comm) != TRM_DETERMINISTIC_FALSE
+                                   : o->block != 0;
+    return (trmi_training){.slots = p->slots,
+                           .ranks = ranks,
+                           .own_samples = ranks > 1 && feeds_parts,
+                           .sliced = sliced,
+                           .one_copy = sliced && !has_hosts(p),
+                           .accumulates = accumulates,
+                           .packs = trmi_wire_part(o->wire) < 1,
+                           .ordered = ordered};
+}
+
 /* Contract in planner.h: compiles the plan and computes the resident bytes with the job's
  * optimiser, slices and buffers. */
 trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space,
@@ -212,13 +229,8 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space,
     TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
     trm_status status = compile_part(p, p->whole, p->whole_options.loss, plan, NULL, &program, err);
     if (status == TRM_OK) {
-        bool sliced = trmi_choice_sliced(space, choice);
-        const trmi_training how = {.slots = p->slots,
-                                   .ranks = p->ranks,
-                                   .sliced = sliced,
-                                   .one_copy = sliced && !has_hosts(p),
-                                   .accumulates = p->model.exec.accumulate > 1,
-                                   .packs = trmi_wire_part(p->model.exec.parallel.wire) < 1};
+        const trmi_training how = training_of(p, p->ranks, trmi_choice_sliced(space, choice),
+                                              p->model.exec.accumulate > 1);
         *bytes = (double)trmi_program_resident(program, &how);
     }
     trmi_plan_destroy(program);
@@ -278,12 +290,7 @@ trm_status trmi_planner_stage_compiled(const trm_planner *p, const trmi_micro_gr
     trm_status status = compile_part(p, graph->forward, graph->loss, plan, &options, &program, err);
     if (status == TRM_OK) {
         bool sliced = inner > 1 && trmi_choice_sliced(from->space, &from->choice);
-        const trmi_training how = {.slots = p->slots,
-                                   .ranks = inner,
-                                   .sliced = sliced,
-                                   .one_copy = sliced && !has_hosts(p),
-                                   .accumulates = from->shape.micros > 1,
-                                   .packs = trmi_wire_part(p->model.exec.parallel.wire) < 1};
+        const trmi_training how = training_of(p, inner, sliced, from->shape.micros > 1);
         *bytes = (double)trmi_program_resident(program, &how);
     }
     trmi_plan_destroy(program);
