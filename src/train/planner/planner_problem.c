@@ -372,7 +372,7 @@ trm_status trmi_planner_stage_space(trm_planner *p, const trm_graph *graph, cons
         .slowdown = p->links.slowdown,
         .ahead = stage->staged || p->model.exec.fusion == TRM_OFF ? 0 : p->links.overlap,
         .fuse = true,
-        .rules = {p->model.exec.fusion != TRM_OFF, stage->recompute},
+        .rules = {.cheap = p->model.exec.fusion != TRM_OFF, .segments = stage->recompute},
         .shard_stores = true,
         .slices = has_slices(p, trmi_mesh_ranks(mesh)),
         .gathers = has_hosts(p),
