@@ -101,13 +101,12 @@ void trmi_exec_accumulate(trm_exec *exec, int64_t begin, int64_t count) {
 }
 
 trm_status trmi_exec_share_slots(trm_exec *exec, trm_error *err) {
-    const int64_t slots = trmi_update_slots(exec->update);
     void *memory;
-    if (!exec->lends_state || slots == 0 || trmi_update_bytes(exec->update) == 0) {
+    if (!exec->lends_state || trmi_update_bytes(exec->update) == 0) {
         return TRM_OK;
     }
-    trm_status status = trmi_distribution_memory(
-        exec, (size_t)slots * trmi_update_slot_stride(exec->update), &memory, err);
+    trm_status status =
+        trmi_distribution_memory(exec, trmi_update_lent_bytes(exec->update), &memory, err);
     if (status == TRM_OK) {
         trmi_update_lend_slots(exec->update, memory);
     }

@@ -43,7 +43,7 @@ void *trmi_exec_variable_address(const trm_exec *exec, int32_t index) {
     if (slot < 0) {
         return exec->env.arena[b->arena] + b->offset;
     }
-    return (char *)trmi_update_slot(exec->update, slot) + b->offset;
+    return trmi_update_slot(exec->update, slot, b->offset / (int64_t)sizeof(float));
 }
 
 /* Writes this rank's part of variable `index`, given in plain layout. */

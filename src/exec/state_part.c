@@ -175,15 +175,30 @@ static trm_status number_words(const trm_exec *exec, int32_t index, numbering *n
 
 /* Returns the beginning of a memory of this rank. */
 static const char *begin_of(const trm_exec *exec, trmi_state_memory which) {
-    return which == TRMI_STATE_PARAMETERS
-               ? exec->env.arena[TRMI_ARENA_PARAM]
-               : (const char *)(const void *)trmi_update_slot(exec->update, 0);
+    return which == TRMI_STATE_PARAMETERS ? exec->env.arena[TRMI_ARENA_PARAM]
+                                          : (const char *)trmi_update_memory(exec->update);
+}
+
+void trmi_state_take_turns(trm_exec *exec, bool on) { trmi_update_take_turns(exec->update, on); }
+
+bool trmi_state_in_second(const trm_exec *exec) { return trmi_update_in_second(exec->update); }
+
+/* Returns the bytes from the first place of a variable's words to the second; 0: they have one. */
+static int64_t find_turn(const trm_exec *exec, int32_t index) {
+    const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
+    return exec->variable_slots[index] < 0 ? 0
+                                           : trmi_update_turn_bytes(exec->update, b->offset / WORD);
+}
+
+/* Returns the first place of a variable's words. */
+static const char *find_place(const trm_exec *exec, int32_t index) {
+    return (const char *)trmi_exec_variable_address(exec, index) -
+           (trmi_state_in_second(exec) ? find_turn(exec, index) : 0);
 }
 
 const void *trmi_state_memory_of(const trm_exec *exec, trmi_state_memory which, size_t *bytes) {
-    *bytes = which == TRMI_STATE_PARAMETERS
-                 ? (size_t)exec->program->arena_bytes[TRMI_ARENA_PARAM]
-                 : (size_t)trmi_update_slots(exec->update) * trmi_update_slot_stride(exec->update);
+    *bytes = which == TRMI_STATE_PARAMETERS ? (size_t)exec->program->arena_bytes[TRMI_ARENA_PARAM]
+                                            : trmi_update_lent_bytes(exec->update);
     return begin_of(exec, which);
 }
 
@@ -208,8 +223,9 @@ static trmi_state_run begin_run(const trm_exec *exec, int32_t index, bool in_pla
         int64_t behind;
         run.piece = trmi_update_find_piece(exec->update, b->offset / WORD + at, &behind);
         run.memory = exec->variable_slots[index] < 0 ? TRMI_STATE_PARAMETERS : TRMI_STATE_SLOTS;
-        run.offset = (const char *)trmi_exec_variable_address(exec, index) + at * WORD -
-                     begin_of(exec, (trmi_state_memory)run.memory);
+        run.offset =
+            find_place(exec, index) + at * WORD - begin_of(exec, (trmi_state_memory)run.memory);
+        run.turn = find_turn(exec, index);
         run.words =
             run.piece >= 0 ? trmi_min_i64(run.words, behind - b->offset / WORD - at) : run.words;
     }
@@ -222,7 +238,7 @@ static trm_status list_variable(const trm_exec *exec, int32_t index, bool repeat
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
     int64_t all = trm_shape_count(&exec->variables[index].shape), words = b->bytes / WORD;
     int64_t size = (int64_t)trm_dtype_bytes(b->dtype);
-    const char *place = trmi_exec_variable_address(exec, index);
+    const char *place = find_place(exec, index);
     listed_runs like = n->like;
     trmi_hold hold;
     bool any = false;
@@ -264,7 +280,7 @@ static trm_status list_with_slots(const trm_exec *exec, int32_t index, bool repe
         if (of_it && !trmi_exec_is_elsewhere(exec, i)) {
             const listed_runs first = {.run = part->runs_count,
                                        .segment = part->segments_count,
-                                       .address = trmi_exec_variable_address(exec, i)};
+                                       .address = find_place(exec, i)};
             TRMI_TRY(list_variable(exec, i, repeated, in_place, n, part, err));
             if (n->like.end == 0 && part->runs_count > first.run) {
                 n->like = first;
@@ -354,12 +370,12 @@ void trmi_state_part_place(const trmi_state_part *part, int64_t words, const cha
     }
 }
 
-void trmi_state_part_fill(const trmi_state_part *part, const char *const *places,
+void trmi_state_part_fill(const trmi_state_part *part, const char *const *places, bool second,
                           const int64_t *begins, const char *whole) {
     const trmi_state_words *segment = part->segments;
     for (int64_t i = 0; i < part->runs_count; i++) {
         const trmi_state_run *run = &part->runs[i];
-        char *to = (char *)(uintptr_t)places[i];
+        char *to = (char *)(uintptr_t)places[i] + (second ? run->turn : 0);
         for (int64_t s = 0; s < run->segments; s++, segment++) {
             if (segment->begin != TRMI_STATE_PADDING) {
                 move_segment(segment, to, (char *)(uintptr_t)whole + begins[run->variable] * WORD,

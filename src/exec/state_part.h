@@ -10,8 +10,9 @@
  * of them.
  *
  * A run in place belongs to one piece of the optimiser, and only an update changes its words. The
- * caller that copies a piece before each update therefore has the words of two steps
- * (trmi_state_watch). */
+ * words of two steps are there where the caller copies a piece before each update
+ * (trmi_state_watch), and where an update reads one memory and writes another, in turns
+ * (trmi_state_take_turns). */
 #ifndef TRMI_EXEC_STATE_PART_H
 #define TRMI_EXEC_STATE_PART_H
 
@@ -32,6 +33,7 @@ typedef struct trmi_state_run {
     int32_t repeated; /* another rank has the same words */
     int64_t piece;    /* the optimiser's piece that the words are of; -1: not in place */
     int64_t offset;   /* in place: bytes from the beginning of `memory` to the first word */
+    int64_t turn;     /* bytes from there to the words in their second place; 0: they have one */
     int32_t memory;   /* trmi_state_memory */
     int32_t spare;
 } trmi_state_run;
@@ -49,7 +51,8 @@ typedef struct trmi_state_part {
     int64_t runs_count, runs_room;
     trmi_state_words *segments; /* of all runs, one after the other */
     int64_t segments_count, segments_room;
-    const char **places; /* [runs_count] in this rank's memory; NULL: the part is of another rank */
+    /* [runs_count] in this rank's memory, the first place; NULL: the part is of another rank */
+    const char **places;
     int64_t places_room;
     int64_t words, alone; /* of all runs; of those that no other rank has */
     int64_t in_place;     /* of all runs in place */
@@ -57,6 +60,13 @@ typedef struct trmi_state_part {
 
 /* Returns the beginning of a memory of this rank, and its bytes; NULL: it has none. */
 const void *trmi_state_memory_of(const trm_exec *exec, trmi_state_memory which, size_t *bytes);
+/* on: from now on updates leave the slots of the step before them where they are, and write those
+ * after them to another place, in turns. Slots that others than dense updates change have one
+ * place, and so have all slots where their memory is not shared (trm_exec_options.share_slots).
+ * false: all have one place. Before trmi_state_part_list. */
+void trmi_state_take_turns(trm_exec *exec, bool on);
+/* Returns whether the slots that take turns are in their second place now. */
+bool trmi_state_in_second(const trm_exec *exec);
 /* What is called during each update of an executor. */
 typedef struct trmi_state_watcher {
     void *context; /* borrowed */
@@ -87,8 +97,9 @@ void trmi_state_part_read(const trmi_state_part *part, char *memory);
 const trmi_state_words *trmi_state_run_place(const trmi_state_run *run,
                                              const trmi_state_words *segments, const char *memory,
                                              const int64_t *begins, char *whole, uint8_t *covered);
-/* Copies the words of `whole` that are of the part to `places` (of each run). */
-void trmi_state_part_fill(const trmi_state_part *part, const char *const *places,
+/* Copies the words of `whole` that are of the part to `places` (of each run). second: runs with two
+ * places get them in the second. */
+void trmi_state_part_fill(const trmi_state_part *part, const char *const *places, bool second,
                           const int64_t *begins, const char *whole);
 /* Copies the words of the first `words` words of a part, which are in `memory`, to their places in
  * `whole`: all variables in plain layout, of which variable i begins at word begins[i]. Sets

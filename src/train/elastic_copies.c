@@ -2,15 +2,17 @@
 /* Parts of a state, kept where other ranks can reach them, and how a whole is made of them
  * (contracts in elastic_copies.h).
  *
- *   update, on one host, for each piece:  its old words -> `old` -> mark them with their step -> change the piece
+ *   update, on one host, for each piece:  its old words -> `old` -> mark them with their step
+ *                                         -> change the piece; slots that take turns: read in one
+ *                                         place, written to the other (update_slots.c of exec)
  *   keep:  mark the older generation as incomplete -> copy what is not in place -> several hosts: send it
  *          -> mark it with the step -> barrier
  *   join:  for each part: a rank that can read it broadcasts it -> its words go to their places in the whole
  *
  * In memory of all ranks each rank writes its own mark and part only, and no rank reads a part
  * before all ranks that live have left the epoch. A process that is killed has made its writes in
- * the order of the program, so a run whose mark in `old_steps` has the step is in `old`, and any
- * other is unchanged where it lies. */
+ * the order of the program, so a run of one place whose mark in `old_steps` has the step is in
+ * `old`, and any other is unchanged where it lies. */
 #include "train/elastic_copies.h"
 
 #include "base/checked.h"
@@ -29,12 +31,15 @@ enum { WORD = 4 };
 /* How large the description of a part is, and its data. */
 typedef struct part_size {
     int64_t runs, segments, words, in_place;
-    int64_t old_bytes; /* of the old words of runs in place */
+    int64_t old_bytes; /* of the old words of runs in place that have one place */
 } part_size;
+
+/* Returns whether the words of a run go to `old` before an update changes them. */
+static bool has_old(const trmi_state_run *run) { return run->piece >= 0 && run->turn == 0; }
 
 /* Returns the bytes of a run's old words: each begins at a multiple of 64 bytes. */
 static int64_t old_bytes_of(const trmi_state_run *run) {
-    return run->piece >= 0 ? trmi_round_up(run->words * WORD, 64) : 0;
+    return has_old(run) ? trmi_round_up(run->words * WORD, 64) : 0;
 }
 
 /* Returns the size of the runs that no other rank has, or of all. */
@@ -106,12 +111,13 @@ static trm_status map_memories(trmi_elastic_copies *c, const trm_exec *exec, trm
     return TRM_OK;
 }
 
-/* Lists the runs in place by piece. */
+/* Lists the runs that have old words by piece. */
 static trm_status list_pieces(trmi_elastic_copies *c, trm_error *err) {
     const trmi_state_part *part = &c->kept[0].part;
     int64_t begin = 0;
     for (int64_t i = 0; i < part->runs_count; i++) {
-        c->pieces = part->runs[i].piece >= c->pieces ? part->runs[i].piece + 1 : c->pieces;
+        const trmi_state_run *run = &part->runs[i];
+        c->pieces = has_old(run) && run->piece >= c->pieces ? run->piece + 1 : c->pieces;
     }
     TRMI_TRY(TRMI_NEW(err, c->old_begins, part->runs_count + 1, "for the runs of a part"));
     TRMI_TRY(TRMI_NEW(err, c->next_runs, part->runs_count + 1, "for the runs of a part"));
@@ -121,7 +127,7 @@ static trm_status list_pieces(trmi_elastic_copies *c, trm_error *err) {
     }
     for (int64_t i = 0; i < part->runs_count; i++) {
         const trmi_state_run *run = &part->runs[i];
-        if (run->piece >= 0) {
+        if (has_old(run)) {
             c->old_begins[i] = begin;
             begin += old_bytes_of(run);
             c->next_runs[i] = c->first_runs[run->piece];
@@ -151,6 +157,11 @@ void trmi_copies_keep_piece(void *copies, int64_t piece) {
     atomic_signal_fence(memory_order_seq_cst); /* the piece changes after its marks */
 }
 
+/* Returns what rank `rank` has written. */
+static trmi_copies_mark *find_mark(const trmi_elastic_copies *c, int32_t rank) {
+    return (trmi_copies_mark *)(void *)c->shared.data + rank;
+}
+
 /* Makes the memory of all ranks. Afterwards shared.data is NULL where the ranks cannot have any.
  * sizes: of all ranks. */
 static trm_status share_parts(trmi_elastic_copies *c, trm_exec *exec, trm_comm *comm,
@@ -168,7 +179,9 @@ static trm_status share_parts(trmi_elastic_copies *c, trm_exec *exec, trm_comm *
     c->reach = c->ranks;
     end = (size_t)c->ranks * sizeof(trmi_copies_mark);
     for (int32_t r = 0; r < c->ranks; r++) {
-        place_part(&sizes[r], c->shared.data, &end, &c->kept[(r + c->ranks - c->rank) % c->ranks]);
+        trmi_kept_part *kept = &c->kept[(r + c->ranks - c->rank) % c->ranks];
+        place_part(&sizes[r], c->shared.data, &end, kept);
+        kept->mark = find_mark(c, r);
     }
     const trmi_kept_part *mine = &c->kept[0];
     memcpy(mine->part.runs, c->own.runs, (size_t)c->own.runs_count * sizeof *c->own.runs);
@@ -182,17 +195,16 @@ static trm_status share_parts(trmi_elastic_copies *c, trm_exec *exec, trm_comm *
     return list_pieces(c, err);
 }
 
-/* Returns what rank `rank` has written. */
-static trmi_copies_mark *find_mark(const trmi_elastic_copies *c, int32_t rank) {
-    return (trmi_copies_mark *)(void *)c->shared.data + rank;
-}
-
 /* Tells the other ranks that generation `g` of the own part is that of `step`; -1: it is being
  * written. */
 static void mark_generation(trmi_elastic_copies *c, int32_t g, int64_t step) {
     c->steps[g] = step;
     if (c->shared.data != NULL) {
-        atomic_store(&find_mark(c, c->rank)->steps[g], step + 1);
+        trmi_copies_mark *mark = find_mark(c, c->rank);
+        if (step >= 0) {
+            atomic_store(&mark->second[g], trmi_state_in_second(c->exec));
+        }
+        atomic_store(&mark->steps[g], step + 1);
     }
 }
 
@@ -301,7 +313,10 @@ trm_status trmi_copies_open(trmi_elastic_copies *c, trm_exec *exec, trm_comm *co
     trmi_copies_close(c);
     c->rank = trm_comm_rank(comm);
     c->ranks = trm_comm_size(comm);
-    TRMI_TRY(trmi_state_part_list(exec, is_reachable(exec, comm), &c->own, err));
+    c->exec = exec;
+    const bool in_place = is_reachable(exec, comm);
+    trmi_state_take_turns(exec, in_place);
+    TRMI_TRY(trmi_state_part_list(exec, in_place, &c->own, err));
     for (int64_t i = 0; i < c->own.runs_count; i++) {
         c->own.runs[i].variable = order[c->own.runs[i].variable];
     }
@@ -334,8 +349,8 @@ void trmi_copies_fill(const trmi_elastic_copies *c, trm_exec *exec, const int32_
         }
     }
     trmi_exec_parameters_changed(exec);
-    trmi_state_part_fill(c->shared.data != NULL ? &c->kept[0].part : &c->own, c->own.places, begins,
-                         whole);
+    trmi_state_part_fill(c->shared.data != NULL ? &c->kept[0].part : &c->own, c->own.places,
+                         trmi_state_in_second(exec), begins, whole);
 }
 
 /* Contract in elastic_copies.h. Where memory is shared, its owner is c->shared. */
@@ -438,11 +453,13 @@ typedef struct run_reader {
     const trmi_kept_part *kept;
     int64_t step;
     const char *copied, *old;
+    bool second; /* the slots of the step are in their second place */
 } run_reader;
 
 /* Returns a reader of one generation of a part. */
 static run_reader begin_reading(const trmi_kept_part *kept, int32_t generation, int64_t step) {
-    return (run_reader){kept, step, kept->data[generation], kept->old};
+    const bool second = kept->mark != NULL && atomic_load(&kept->mark->second[generation]);
+    return (run_reader){kept, step, kept->data[generation], kept->old, second};
 }
 
 /* Returns the words of run `i` after the step. Called for each run in turn. */
@@ -451,9 +468,10 @@ static const char *read_run(run_reader *reader, int64_t i) {
     const trmi_state_run *run = &kept->part.runs[i];
     const char *from = reader->copied;
     if (run->piece >= 0) {
-        from = atomic_load(&kept->old_steps[i]) == reader->step + 1
-                   ? reader->old
-                   : kept->memory[run->memory] + run->offset;
+        const char *place = kept->memory[run->memory] + run->offset;
+        from = run->turn != 0 ? place + (reader->second ? run->turn : 0)
+               : atomic_load(&kept->old_steps[i]) == reader->step + 1 ? reader->old
+                                                                      : place;
         reader->old += old_bytes_of(run);
     } else {
         reader->copied += run->words * WORD;

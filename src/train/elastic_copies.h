@@ -9,16 +9,25 @@
  *
  * Two generations of a part:
  *
- *      runs in place (exec/state_part.h)   where the program has them, and `old`: the words of each
+ *      slots that take turns               two places: an update reads one and writes the other
+ *        (exec/state_part.h)
+ *      other runs in place                 where the program has them, and `old`: the words of each
  *                                          run before the last update that has begun to change it
  *      other runs, and on several hosts    data[g]: copies of them, one a generation
  *
- * A rank keeps step s by copying the runs that are not in place, marking the generation with s, and
- * waiting until all have done so. Where all ranks meet at the end of an update anyway (slices with
- * one copy of the parameters), they do so in the update, before that meeting. Only then does the
- * next update change a piece, and before that its words go to `old`. So whenever ranks die, there
- * is a step of which all that are left have what they need: the least of their newest ones. At most
- * one step is done again. */
+ * A rank keeps step s by copying the runs that are not in place, noting in which place the slots of
+ * s are, marking the generation with s, and waiting until all have done so. Where all ranks meet at
+ * the end of an update anyway (slices with one copy of the parameters), they do so in the update,
+ * before that meeting. Only then does the next update change a piece, and before that its words go
+ * to `old`. So whenever ranks die, there is a step of which all that are left have what they need:
+ * the least of their newest ones. At most one step is done again.
+ *
+ * Why the slots of that step s are whole, at whichever instruction a rank dies: the mark of s names
+ * their place. The update that follows s writes only the other place, and until all ranks have
+ * marked s + 1 no rank begins the update that writes the place of s again; when one begins it,
+ * s + 1 is complete and s is not asked for any more. An update that returns before its blocks (an
+ * overflow of the loss scale; FTRL with a rate of zero) leaves the slots in their place, and the
+ * mark of the next step names the same one. */
 #ifndef TRMI_TRAIN_ELASTIC_COPIES_H
 #define TRMI_TRAIN_ELASTIC_COPIES_H
 
@@ -35,21 +44,24 @@ typedef struct trmi_kept_part {
     /* [runs] the step before that update, plus 1; 0 = `old` has nothing of this run */
     _Atomic int64_t *old_steps;
     const char *memory[TRMI_STATE_MEMORIES]; /* the rank's memory in which runs in place lie */
+    const struct trmi_copies_mark *mark;     /* of the rank; NULL: it has no runs in place */
 } trmi_kept_part;
 
-/* The generations that a rank has written: their steps plus 1, 0 = none. In the memory of all
- * ranks. */
+/* The generations that a rank has written: their steps plus 1, 0 = none; whether its slots of that
+ * step are in their second place. In the memory of all ranks. */
 typedef struct trmi_copies_mark {
     _Alignas(64) _Atomic int64_t steps[2];
+    atomic_bool second[2];
 } trmi_copies_mark;
 
 /* What this rank keeps in one epoch of the job. */
 typedef struct trmi_elastic_copies {
-    bool on;             /* the program of this epoch has parts */
-    int32_t rank, ranks; /* of that program */
+    bool on;              /* the program of this epoch has parts */
+    int32_t rank, ranks;  /* of that program */
+    const trm_exec *exec; /* the program; borrowed */
     trmi_state_part own;
-    /* of the runs in place: where each begins in `old` (bytes), the next run of the same piece; by
-     * piece: its first run. -1: none */
+    /* of the runs in place that have one place: where each begins in `old` (bytes), the next run
+     * of the same piece; by piece: its first run. -1: none */
     int64_t *old_begins, *next_runs, *first_runs;
     int64_t pieces;
     trmi_kept_part *kept;    /* [reach] parts of this rank, the next one, ... */

@@ -198,11 +198,12 @@ static trm_status gather_slots(trm_exec *exec, trm_error *err) {
     if (!p->options.shard_optimizer || !exec->program->training) {
         return TRM_OK;
     }
+    trmi_update_begin_gather(exec->update);
     for (int32_t s = 0; s < trmi_update_slots(exec->update); s++) {
         for (int32_t i = 0; i < p->ranges_count; i++) {
             const trmi_range *range = &p->ranges[i];
             const trm_collective op = {.kind = TRM_ALLGATHERV,
-                                       .recv = trmi_update_slot(exec->update, s) + range->begin,
+                                       .recv = trmi_update_slot(exec->update, s, range->begin),
                                        .dtype = TRM_FLOAT32,
                                        .counts = range->counts,
                                        .tag = "slots"};

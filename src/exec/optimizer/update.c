@@ -63,33 +63,6 @@ static trm_status make_blocks(trmi_update *u, trm_error *err) {
     return TRM_OK;
 }
 
-/* Writes the first values of slots that do not begin with zero, by all threads: of large tables the
- * first use of the pages takes longest. */
-static void fill_slots(trmi_update *u) {
-    bool accumulates = u->options.kind == TRM_ADAGRAD || u->options.kind == TRM_FTRL;
-    const float first = (float)u->options.initial_accumulator;
-    if (!accumulates || !(first > 0)) {
-        return;
-    }
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < u->count; i++) {
-        u->slots[0][i] = first;
-    }
-}
-
-/* Takes the memory of the slots, which begins as zero; accumulators begin with their option. */
-static trm_status make_slots(trmi_update *u, trm_error *err) {
-    for (int32_t s = 0; s < u->slots_count; s++) {
-        u->slots[s] = trmi_map((size_t)u->count * sizeof(float));
-        if (u->slots[s] == NULL) {
-            return TRMI_NO_MEMORY(err, "for %.1f MB of optimiser slots",
-                                  (double)u->count * 4 * u->slots_count / 1e6);
-        }
-    }
-    fill_slots(u);
-    return TRM_OK;
-}
-
 /* Takes all memory of an optimiser whose options are set; an update allocates nothing. */
 static trm_status create_memory(trmi_update *u, const trmi_update_segment *segments,
                                 trm_error *err) {
@@ -118,7 +91,7 @@ static trm_status create_memory(trmi_update *u, const trmi_update_segment *segme
             TRMI_TRY(trmi_update_product_reserve(u, i, err));
         }
     }
-    return make_slots(u, err);
+    return trmi_update_make_slots(u, err);
 }
 
 /* Contract in update.h. Until a run or trmi_update_set_scale sets them, the factor of clipping and
@@ -176,9 +149,6 @@ const char *trmi_update_slot_name(const trmi_update *u, int32_t slot) {
     return slot >= 0 && slot < u->slots_count ? trmi_optimizer_of(u->options.kind)->slot_names[slot]
                                               : NULL;
 }
-float *trmi_update_slot(const trmi_update *u, int32_t slot) {
-    return slot >= 0 && slot < u->slots_count ? u->slots[slot] : NULL;
-}
 int64_t trmi_update_bytes(const trmi_update *u) {
     return u->count * u->slots_count * (int64_t)sizeof(float);
 }
@@ -218,9 +188,17 @@ int64_t trmi_update_find_piece(const trmi_update *u, int64_t at, int64_t *end) {
     return block * BLOCK_PIECES + piece;
 }
 
-/* Returns whether this rank updates the block; without sharing it updates all. */
-static bool is_mine(const trmi_update *u, int64_t block) {
-    return u->mine == NULL || u->mine[block] != 0;
+int64_t trmi_update_turn_bytes(const trmi_update *u, int64_t at) {
+    int64_t end;
+    const int64_t block = u->takes_turns ? trmi_update_find_block(u, at, &end) : -1;
+    return block >= 0 && trmi_update_is_in_turns(u, u->blocks[block].segment)
+               ? (int64_t)sizeof(float) * (u->seconds[0] - u->slots[0])
+               : 0;
+}
+
+float *trmi_update_slot(const trmi_update *u, int32_t slot, int64_t at) {
+    const bool second = u->in_second && trmi_update_turn_bytes(u, at) != 0;
+    return slot >= 0 && slot < u->slots_count ? trmi_update_half(u, second)[slot] + at : NULL;
 }
 
 /* Slots outside of this rank's blocks are never touched. A huge page that holds own and other
@@ -249,31 +227,6 @@ void trmi_update_share(trmi_update *u, const uint8_t *mine, trmi_update_exchange
     u->exchange = exchange;
     u->exchange_context = context;
 }
-size_t trmi_update_slot_stride(const trmi_update *u) {
-    return trmi_map_resident((size_t)u->count * sizeof(float));
-}
-
-/* Contract in update.h. The own memory of the slots is given back first. */
-void trmi_update_lend_slots(trmi_update *u, void *memory) {
-    for (int32_t s = 0; s < u->slots_count; s++) {
-        trmi_unmap(u->slots[s], (size_t)u->count * sizeof(float));
-        u->slots[s] = (float *)(void *)((char *)memory + (size_t)s * trmi_update_slot_stride(u));
-    }
-    u->borrows_slots = true;
-    /* neighbouring blocks of this rank as one range, so that whole huge pages fit in */
-    for (int64_t i = 0, end; i < u->blocks_count; i = end + 1) {
-        for (end = i; end < u->blocks_count && is_mine(u, end);) {
-            end++;
-        }
-        for (int32_t s = 0; s < u->slots_count && end > i; s++) {
-            const int64_t from = u->blocks[i].offset,
-                          count = u->blocks[end - 1].offset + u->blocks[end - 1].count - from;
-            trmi_comm_fill_shared(u->slots[s] + from, (size_t)count * sizeof(float));
-        }
-    }
-    fill_slots(u);
-}
-
 void trmi_update_watch(trmi_update *u, trmi_update_watcher *watcher, void *context) {
     u->watcher = watcher;
     u->watcher_context = context;
@@ -329,7 +282,7 @@ static trm_status measure_norms(trmi_update *u, const float *parameters, const f
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < u->blocks_count; i++) {
         const trmi_update_block *b = &u->blocks[i];
-        bool mine = is_mine(u, i);
+        bool mine = trmi_update_is_mine(u, i);
         u->block_gradient[i] = mine ? gradient_squares(u, b, gradients) : 0;
         if (weights) {
             u->block_weight[i] =
@@ -399,12 +352,36 @@ trmi_rule trmi_update_rule(const trmi_update *u, int32_t segment, double learnin
     return rule;
 }
 
-/* Applies the rule to elements [offset, offset + count); `gradient` begins at `offset`. */
-static void run_pass(const trmi_update *u, const trmi_rule *rule, float *parameters,
-                     const float *gradient, int64_t offset, int64_t count) {
-    u->kernels->rule[u->options.kind](rule, parameters + offset, gradient,
-                                      u->slots[0] == NULL ? NULL : u->slots[0] + offset,
-                                      u->slots[1] == NULL ? NULL : u->slots[1] + offset, count);
+/* A run's pass over one block. */
+typedef struct block_pass {
+    const trmi_update *update;
+    const trmi_update_block *block;
+    trmi_rule rule;
+    float *parameters;
+    const float *gradients;
+    bool in_turns; /* the slots of the block take turns */
+} block_pass;
+
+/* Applies the rule to elements [at, at + count) of the ranges. */
+static void run_pass(const block_pass *pass, int64_t at, int64_t count) {
+    const trmi_update *u = pass->update;
+    if (pass->in_turns) {
+        const trmi_slot_turn turn = trmi_update_find_turn(u, at);
+        u->kernels->turn[u->options.kind](&pass->rule, pass->parameters + at, pass->gradients + at,
+                                          &turn, count);
+        return;
+    }
+    u->kernels->rule[u->options.kind](&pass->rule, pass->parameters + at, pass->gradients + at,
+                                      u->slots[0] == NULL ? NULL : u->slots[0] + at,
+                                      u->slots[1] == NULL ? NULL : u->slots[1] + at, count);
+}
+
+/* Keeps the slots of elements [at, at + count), which have no gradient. */
+static void keep_slots(const block_pass *pass, int64_t at, int64_t count) {
+    const trmi_slot_turn turn = trmi_update_find_turn(pass->update, at);
+    for (int32_t s = 0; s < pass->update->slots_count && pass->in_turns; s++) {
+        memcpy(turn.to[s], turn.from[s], (size_t)count * sizeof(float));
+    }
 }
 
 /* Returns whether a row of a table has no gradient: the batch did not use it. */
@@ -420,19 +397,20 @@ static bool all_zero(const float *x, int64_t count) {
 /* Applies the rule to the rows of a block of a dense table gradient that are not all zero, in
  * stretches as long as possible. A row without a gradient was not used by the batch: it keeps its
  * values and slots, as with sparse gradients. */
-static void run_table(const trmi_update *u, const trmi_rule *rule, float *parameters,
-                      const float *gradients, const trmi_update_block *b) {
-    const trmi_update_segment *s = &u->segments[b->segment];
+static void run_table(const block_pass *pass) {
+    const trmi_update_block *b = pass->block;
+    const trmi_update_segment *s = &pass->update->segments[b->segment];
     int64_t end = b->offset + b->count, begin = b->offset; /* of the stretch */
     for (int64_t at = b->offset; at < end;) {
         int64_t next = trmi_min_i64(at + s->table_width - (at - s->offset) % s->table_width, end);
-        if (all_zero(gradients + at, next - at)) {
-            run_pass(u, rule, parameters, gradients + begin, begin, at - begin);
+        if (all_zero(pass->gradients + at, next - at)) {
+            run_pass(pass, begin, at - begin);
+            keep_slots(pass, at, next - at);
             begin = next;
         }
         at = next;
     }
-    run_pass(u, rule, parameters, gradients + begin, begin, end - begin);
+    run_pass(pass, begin, end - begin);
 }
 
 /* Tells the watcher of the pieces of a block from element `from` to `to` of it. */
@@ -444,24 +422,26 @@ static void watch_pieces(const trmi_update *u, int64_t block, int64_t from, int6
 
 /* Applies the rule to a block. A gradient has one of three forms: two factors, rows of a table, or
  * a range of the array. */
-static void run_block(const trmi_update *u, int64_t block, const trmi_rule *rule, float *parameters,
-                      const float *gradients) {
-    const trmi_update_block *b = &u->blocks[block];
+static void run_block(const block_pass *pass) {
+    const trmi_update *u = pass->update;
+    const trmi_update_block *b = pass->block;
+    const int64_t number = b - u->blocks;
     const bool factors = trmi_update_in_factors(u, b->segment);
     if (factors || u->segments[b->segment].table_width > 0) {
-        watch_pieces(u, block, 0, b->count);
+        watch_pieces(u, number, 0, b->count);
         if (factors) {
-            trmi_update_product_rule(u, b->segment, rule, parameters, b->offset, b->count);
+            trmi_update_product_rule(u, b->segment, &pass->rule, pass->parameters, b->offset,
+                                     b->count);
         } else {
-            run_table(u, rule, parameters, gradients, b);
+            run_table(pass);
         }
         return;
     }
     const int64_t piece = u->watcher != NULL ? PIECE : BLOCK;
     for (int64_t at = 0; at < b->count; at += piece) {
         const int64_t count = trmi_min_i64(b->count - at, piece);
-        watch_pieces(u, block, at, at + count);
-        run_pass(u, rule, parameters, gradients + b->offset + at, b->offset + at, count);
+        watch_pieces(u, number, at, at + count);
+        run_pass(pass, b->offset + at, count);
     }
 }
 
@@ -493,12 +473,18 @@ trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradi
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < u->blocks_count; i++) {
         const trmi_update_block *b = &u->blocks[i];
-        if (!is_mine(u, i)) {
+        if (!trmi_update_is_mine(u, i)) {
             continue;
         }
-        const trmi_rule rule = trmi_update_rule(u, b->segment, learning_rate, step);
-        run_block(u, i, &rule, parameters, gradients);
+        const block_pass pass = {.update = u,
+                                 .block = b,
+                                 .rule = trmi_update_rule(u, b->segment, learning_rate, step),
+                                 .parameters = parameters,
+                                 .gradients = gradients,
+                                 .in_turns = trmi_update_is_in_turns(u, b->segment)};
+        run_block(&pass);
     }
+    u->in_second = u->takes_turns && !u->in_second;
     return TRM_OK;
 }
 

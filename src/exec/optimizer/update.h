@@ -6,6 +6,9 @@
  *      GRAD  [conv1.weight | bn1.weight | ...]      norms of LARS, table, factors
  *      slot0 [conv1.weight | bn1.weight | ...]      (momentum; Adam: m, v; FTRL: n, z)
  *
+ * Where ranks may die in an update, the slots of a step must outlive it: runs then read one memory
+ * of the slots and write another one, in turns (trmi_update_take_turns).
+ *
  * The optimiser sends no messages. A rank may update a part of the blocks (trmi_update_share); LARS
  * and clipping need norms of whole tensors, which a callback of the caller adds over the ranks. */
 #ifndef TRMI_EXEC_UPDATE_H
@@ -42,18 +45,37 @@ trm_status trmi_update_create(const trm_optimizer_options *options,
                               int64_t count, trmi_update **out, trm_error *err);
 void trmi_update_destroy(trmi_update *update);
 
-/* Return the number of slots; name ("momentum"; "m", "v"; ...) and memory of a slot, NULL if there
- * is none; bytes of all slots. */
+/* Return the number of slots; name ("momentum"; "m", "v"; ...) of a slot, NULL if there is none;
+ * bytes of all slots. */
 int32_t trmi_update_slots(const trmi_update *update);
 const char *trmi_update_slot_name(const trmi_update *update, int32_t slot);
-float *trmi_update_slot(const trmi_update *update, int32_t slot);
 int64_t trmi_update_bytes(const trmi_update *update);
-/* Returns the bytes from one slot to the next in memory that the caller lends. */
-size_t trmi_update_slot_stride(const trmi_update *update);
-/* Moves the slots, which no run has changed yet, to zeroed shared memory of the caller (slots *
- * stride bytes), and allocates the pages of the blocks that this rank updates. The memory is
- * borrowed. After trmi_update_share. */
+/* Returns where a slot of element `at` of the ranges is now, followed by those of the other
+ * elements of its segment; NULL if there is no such slot. With turns the address holds until the
+ * next run. */
+float *trmi_update_slot(const trmi_update *update, int32_t slot, int64_t at);
+/* Returns the bytes of the memory that trmi_update_lend_slots takes. */
+size_t trmi_update_lent_bytes(const trmi_update *update);
+/* Returns the beginning of that memory, where it was lent, or else of the own slots; NULL: none. */
+const void *trmi_update_memory(const trmi_update *update);
+/* Moves the slots, which no run has changed yet, to zeroed shared memory of the caller, and
+ * allocates the pages of the blocks that this rank updates. The memory is borrowed, and has room
+ * for the slots twice; the second half is not touched before trmi_update_take_turns. After
+ * trmi_update_share. */
 void trmi_update_lend_slots(trmi_update *update, void *memory);
+/* on: from now on each run reads the slots of dense blocks in one half of the memory that was lent,
+ * and writes them to the other, so that the slots before the run stay whole until the next one.
+ * Slots of sparse segments and of gradients in factors stay in the first half. Without lent memory
+ * nothing changes. false: brings all slots to the first half, where they stay. */
+void trmi_update_take_turns(trmi_update *update, bool on);
+/* Returns whether the slots that take turns are in the second half now. */
+bool trmi_update_in_second(const trmi_update *update);
+/* Returns the bytes from the slots of element `at` in the first half to those in the second; 0:
+ * they take no turns. */
+int64_t trmi_update_turn_bytes(const trmi_update *update, int64_t at);
+/* Says that the caller will write slots of blocks that this rank does not update. Gives back the
+ * pages of those that it has written where slots were before. */
+void trmi_update_begin_gather(trmi_update *update);
 /* A run calls it before it changes a piece of parameters and slots (trmi_update_find_piece), on the
  * thread that changes the piece. NULL: no watcher. `context` is borrowed. */
 typedef void trmi_update_watcher(void *context, int64_t piece);

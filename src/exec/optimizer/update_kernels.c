@@ -128,6 +128,58 @@ static void copy_aside(float *to, const float *from, int64_t count) {
 
 #include "exec/optimizer/update_product_body.h"
 
+/* Applies a rule to `n` elements from `at` on, at most a vector. `past`: writes the slots past the
+ * caches; their places are then those of whole vectors. */
+TRMI_INLINE void turn_lanes(const trmi_rule *r, lane_rule rule, const int slots, float *w,
+                            const float *g, const trmi_slot_turn *s, int64_t at, int n,
+                            const bool past) {
+    lane x = {vf_lanes(w, at, 0, n), vf_lanes(g, at, 0, n), vf_zero(), vf_zero()};
+    x.s0 = vf_lanes(s->from[0], at, 0, n);
+    x.s1 = slots > 1 ? vf_lanes(s->from[1], at, 0, n) : x.s1;
+    x = rule(r, x);
+    vf_put_lanes(w, at, 0, n, x.w);
+    if (past) {
+        vf_stream(s->to[0], at, 0, x.s0);
+    } else {
+        vf_put_lanes(s->to[0], at, 0, n, x.s0);
+    }
+    if (slots > 1 && past) {
+        vf_stream(s->to[1], at, 0, x.s1);
+    } else if (slots > 1) {
+        vf_put_lanes(s->to[1], at, 0, n, x.s1);
+    }
+}
+
+/* Applies a rule that writes the slots elsewhere. A row of a table may begin between the places of
+ * whole vectors. */
+TRMI_INLINE void turn_slots(const trmi_rule *r, lane_rule rule, const int slots, float *w,
+                            const float *g, const trmi_slot_turn *slot, int64_t count) {
+    const trmi_slot_turn turn = *slot, *s = &turn; /* stays in registers */
+    const int64_t over = (int64_t)((uintptr_t)s->to[0] / sizeof(float) % VL);
+    int64_t i = over == 0 ? 0 : VL - over < count ? VL - over : count;
+    if (i > 0) {
+        turn_lanes(r, rule, slots, w, g, s, 0, (int)i, false);
+    }
+    for (; i + VL <= count; i += VL) {
+        turn_lanes(r, rule, slots, w, g, s, i, VL, true);
+    }
+    if (i < count) {
+        turn_lanes(r, rule, slots, w, g, s, i, (int)(count - i), false);
+    }
+}
+
+#define TURN(name)                                                                                 \
+    static void name##_turn(const trmi_rule *r, float *w, const float *g, const trmi_slot_turn *s, \
+                            int64_t count) {                                                       \
+        turn_slots(r, name##_lane, SLOTS_OF_##name, w, g, s, count);                               \
+    }
+TURN(momentum)
+TURN(nesterov)
+TURN(adam)
+TURN(lars)
+TURN(adagrad)
+TURN(ftrl)
+
 /* The table of this instruction set; the rules of tables only (lazy Adam, row-wise Adagrad) are not
  * in it. */
 const trmi_update_kernels TRMI_FOR_ISA(trmi_update_kernels) = {
@@ -145,6 +197,12 @@ const trmi_update_kernels TRMI_FOR_ISA(trmi_update_kernels) = {
              [TRM_LARS] = lars_rows,
              [TRM_ADAGRAD] = adagrad_rows,
              [TRM_FTRL] = ftrl_rows},
+    .turn = {[TRM_MOMENTUM] = momentum_turn,
+             [TRM_NESTEROV] = nesterov_turn,
+             [TRM_ADAM] = adam_turn,
+             [TRM_LARS] = lars_turn,
+             [TRM_ADAGRAD] = adagrad_turn,
+             [TRM_FTRL] = ftrl_turn},
     .sum_rows = sum_rows,
     .product = {[TRM_SGD] = sgd_product,
                 [TRM_MOMENTUM] = momentum_product,

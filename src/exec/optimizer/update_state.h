@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/optimizer/update_state.h: inside of trmi_update, shared by update.c, update_sparse.c,
- * update_group.c, update_blocks.c and update_factors.c.
+/* exec/optimizer/update_state.h: inside of trmi_update, shared by update.c, update_slots.c,
+ * update_sparse.c, update_group.c, update_blocks.c and update_factors.c.
  *
  *      ranges of dense parameters   blocks: the unit of work, and of sums of squares
  *      rows of tables               buckets of ids -> groups of equal ids -> summed gradients
@@ -66,7 +66,13 @@ struct trmi_update {
     int32_t segments_count, slots_count;
     int64_t count;
     float *slots[TRMI_SLOTS_MAX];
-    bool borrows_slots;           /* the slots are memory of the caller */
+    bool borrows_slots; /* the slots are memory of the caller */
+    /* with takes_turns: where blocks have their slots after every second run; NULL where the caller
+     * has lent no memory */
+    float *seconds[TRMI_SLOTS_MAX];
+    bool takes_turns;             /* trmi_update_is_in_turns tells which */
+    bool in_second;               /* the slots of these blocks are in `seconds` now */
+    bool gathered[2];             /* slots of other ranks may be in `slots`; in `seconds` */
     trmi_update_watcher *watcher; /* NULL: none */
     void *watcher_context;
     trmi_update_block *blocks;
@@ -89,6 +95,29 @@ struct trmi_update {
     float clip;          /* factor of gradients in the last run: clipping times `scale` */
 };
 
+/* Returns whether this rank updates the block; without sharing it updates all. */
+static inline bool trmi_update_is_mine(const trmi_update *update, int64_t block) {
+    return update->mine == NULL || update->mine[block] != 0;
+}
+
+/* Returns whether the slots of a segment take turns: those that only the pass over blocks changes.
+ * Rows of sparse tables change one by one, and the loops for gradients in factors update in
+ * place. */
+static inline bool trmi_update_is_in_turns(const trmi_update *update, int32_t segment) {
+    const trmi_update_segment *s = &update->segments[segment];
+    return update->takes_turns && !s->sparse && s->factors == 0;
+}
+
+/* Returns where the slots begin in the second half of the lent memory, or in the first. */
+static inline float *const *trmi_update_half(const trmi_update *update, bool second) {
+    return second ? update->seconds : update->slots;
+}
+
+/* update_slots.c: takes the memory of the slots, which begins as zero; accumulators begin with
+ * their option. */
+trm_status trmi_update_make_slots(trmi_update *update, trm_error *err);
+/* Returns where a run reads and writes the slots of elements from `offset` on, which take turns. */
+trmi_slot_turn trmi_update_find_turn(const trmi_update *update, int64_t offset);
 /* update_blocks.c: computes `sums`, those of a bucket's groups, in the order of the blocks of
  * samples; rows of the whole batch, `count` of them. */
 void trmi_update_sum_blocks(const trmi_tree *tree, const trmi_update_rows *rows, int64_t bucket,

@@ -113,7 +113,7 @@ static void keep_piece(void *context, int64_t piece) {
     assert_int_equal(trmi_update_find_piece(seen->update, begin, &end), piece);
     trmi_update_copy_aside(seen->aside[piece], seen->parameters + begin, end - begin);
     memcpy(seen->old + begin, seen->aside[piece], (size_t)(end - begin) * sizeof(float));
-    memcpy(seen->old + WATCHED + 100 + begin, trmi_update_slot(seen->update, 0) + begin,
+    memcpy(seen->old + WATCHED + 100 + begin, trmi_update_slot(seen->update, 0, begin),
            (size_t)(end - begin) * sizeof(float));
     seen->calls[piece]++;
 }
@@ -145,9 +145,9 @@ static void old_values_of_blocks_can_be_kept(void **state) {
     trmi_update *plain, *other;
     CHECK_OK(trmi_update_create(&options, segments, 2, WATCHED + 100, &plain, &err), err);
     CHECK_OK(trmi_update_create(&options, segments, 2, WATCHED + 100, &other, &err), err);
-    void *memory = trmi_map(trmi_update_slot_stride(other));
+    void *memory = trmi_map(trmi_update_lent_bytes(other));
     trmi_update_lend_slots(other, memory);
-    assert_ptr_equal(trmi_update_slot(other, 0), memory);
+    assert_ptr_equal(trmi_update_slot(other, 0, 0), memory);
     seen.update = other;
     seen.parameters = w[1];
     list_pieces(&seen);
@@ -161,7 +161,7 @@ static void old_values_of_blocks_can_be_kept(void **state) {
         memset(seen.old, 0, sizeof seen.old);
         memset(seen.calls, 0, sizeof seen.calls);
         CHECK_OK(trmi_update_run(plain, w[0], g, 0.1, (uint64_t)t + 1, &err), err);
-        const float *slot = trmi_update_slot(plain, 0);
+        const float *slot = trmi_update_slot(plain, 0, 0);
         CHECK_OK(trmi_update_run(other, w[1], g, 0.1, (uint64_t)t + 1, &err), err);
         assert_memory_equal(w[0], w[1], sizeof before);
         assert_memory_equal(slot, memory, sizeof before);
@@ -175,7 +175,7 @@ static void old_values_of_blocks_can_be_kept(void **state) {
     int64_t end;
     assert_int_equal(trmi_update_find_block(other, 90, &end), -1);
     assert_int_equal(trmi_update_find_block(other, WATCHED + 100, &end), -1);
-    const size_t bytes = trmi_update_slot_stride(other);
+    const size_t bytes = trmi_update_lent_bytes(other);
     trmi_update_destroy(plain);
     trmi_update_destroy(other);
     trmi_unmap(memory, bytes);
@@ -393,7 +393,7 @@ static void nothing_changes_when_a_gradient_is_not_finite(void **state) {
                     "NaN or infinite");
     }
     assert_memory_equal(w, before, COUNT * sizeof *w);
-    assert_true(trmi_update_slot(update, 0)[40000] == 0);
+    assert_true(*trmi_update_slot(update, 0, 40000) == 0);
     /* Finite but too large to square in float: an ordinary step. */
     g[3] = 1e30f;
     CHECK_OK(trmi_update_run(update, w, g, 0.1, 1, &err), err);
