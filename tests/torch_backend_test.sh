@@ -75,6 +75,8 @@ for how in KILL STOP; do
     done
 done
 ranks 4 "$tests/late_ranks.py" > "$work/log" 2>&1 && grep -q 'all right' "$work/log" || { cat "$work/log"; fail "late ranks are not named"; }
+ranks 2 "$tests/thread_at_end.py" "$work/ends" > "$work/log" 2>&1 && grep -q 'told: trireme: all_reduce: .*rank 0' "$work/log" ||
+    { cat "$work/log"; fail "a rank that ends with a thread in a collective"; }
 ways=("ddp" "fsdp llama" "tensor llama")
 "$python" -c 'import transformers' 2> /dev/null || { echo "no Llama is trained: no transformers"; ways=("ddp" "fsdp" "tensor"); }
 for way in "${ways[@]}"; do

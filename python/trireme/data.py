@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Mapping
 from ctypes import byref
 
-from . import _c, transforms as _transforms
+from . import _c
 from ._call import Owner, call, guarded, take, text_of
 from ._convert import DTYPE_NAMES, converted, described, dtype_number, enum, np, options, plain, shape, sizes, takes, tensor, text, view, whole_numbers
 from ._library import Error
@@ -416,6 +416,3 @@ def as_dataset(data, batch_size=None, drop_remainder=True):
     if isinstance(data, (str, bytes)) or not hasattr(data, '__iter__') and not hasattr(data, '__getitem__') or hasattr(data, '__dlpack__'):
         raise TypeError(f'data: a Dataset, a dictionary of arrays or an iterable of batches expected, found {data!r}')
     return Dataset.iterable(data, drop_remainder=drop_remainder)
-
-
-transforms = _transforms

@@ -66,7 +66,9 @@ class Backend : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
   void setSequenceNumberForGroup() override {}
   void abort() override { fail("the process group was aborted"); }
-  void shutdown() override;
+  void shutdown() override { end(); }
+  // Ends the group. Returns whether another thread was in a collective; it gets an error.
+  bool end();
 
   Ptr<c10d::Work> broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) override;
   Ptr<c10d::Work> allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) override;
@@ -233,21 +235,25 @@ Backend::Backend(int rank, int size, const std::string &rendezvous, const std::s
   live.insert(this);
 }
 
-Backend::~Backend() { shutdown(); }
+Backend::~Backend() { end(); }
 
-void Backend::shutdown() {
+bool Backend::end() {
   {
     std::lock_guard<std::mutex> lock(live_mutex);
     live.erase(this);
   }
   if (place_.comm == nullptr) {
-    return;
+    return false;
   }
   if (is_in_child()) {
     (void)queue_.release();
     (void)messages_.release();
     place_ = {};
-    return;
+    return false;
+  }
+  bool waits = queue_->is_in_caller();
+  if (waits) {  // the ranks end with this error, too
+    fail(c10::str("rank ", rank_, " has ended the process group while one of its threads was in a collective"));
   }
   queue_->stop();
   messages_.reset();
@@ -264,6 +270,7 @@ void Backend::shutdown() {
   trm_comm_destroy(place_.comm);
   trm_cluster_leave(place_.bootstrap);
   place_ = {};
+  return waits;
 }
 
 // Frees the memory whose tensors are gone. The mutex is held; no collective is running.
@@ -347,6 +354,7 @@ void Backend::run(trm_collective op, const char *title) {
 // Reduces `values` over the ranks in place; on root alone where root >= 0.
 void Backend::reduce_values(at::Tensor values, const ReduceOp &op, int root, const char *title) {
   auto kind = static_cast<ReduceOp::RedOpType>(op);
+  TORCH_CHECK(kind != ReduceOp::AVG || values.scalar_type() != at::kBool, "Cannot use ReduceOp.AVG with boolean tensors in ", title, "; convert them");
   if (kind == ReduceOp::BAND || kind == ReduceOp::BOR || kind == ReduceOp::BXOR) {
     at::Tensor result = root < 0 || root == rank_ ? values : values.clone();
     reduce_bits(result, kind, title);
@@ -1014,15 +1022,17 @@ void Backend::share_memory(size_t least, bool all, bool asked) {
   TORCH_CHECK(installed || !asked, "trireme: share_memory: another allocator of CPU memory is installed; call share_memory before it is, or use torch_trireme.empty");
 }
 
-void shutdown_all() {
+bool shutdown_all() {
   std::set<Backend *> all;
   {
     std::lock_guard<std::mutex> lock(live_mutex);
     all.swap(live);
   }
+  bool waited = false;
   for (Backend *backend : all) {
-    backend->shutdown();
+    waited = backend->end() || waited;
   }
+  return waited;
 }
 
 Backend &of(const Ptr<c10d::Backend> &backend) {
@@ -1060,7 +1070,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("private_memory", &pause_shared_allocator);
   m.def("shutdown_all", []() {
     py::gil_scoped_release without_gil;
-    shutdown_all();
+    return shutdown_all();
   });
   m.def("engine", [](const Ptr<c10d::Backend> &backend) { return std::string(of(backend).engine()); });
 }

@@ -64,9 +64,7 @@ void Queue::add(const WorkPtr &work, std::function<void()> run, bool caller_wait
     execute(task);
     lock.lock();
     running_ = false;
-    if (!tasks_.empty()) {
-      changed_.notify_one();
-    }
+    changed_.notify_all();
     return;
   }
   tasks_.push_back(std::move(task));
@@ -85,12 +83,12 @@ void Queue::loop() {
     }
     Task task = std::move(tasks_.front());
     tasks_.pop_front();
-    running_ = true;
+    running_ = in_queue_ = true;
     lock.unlock();
     execute(task);
     task = Task();
     lock.lock();
-    running_ = false;
+    running_ = in_queue_ = false;
   }
 }
 
@@ -103,6 +101,13 @@ void Queue::stop() {
   if (thread_.joinable()) {
     thread_.join();
   }
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return !running_; });
+}
+
+bool Queue::is_in_caller() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return running_ && !in_queue_;
 }
 
 }  // namespace trireme

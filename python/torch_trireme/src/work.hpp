@@ -55,7 +55,9 @@ class Queue {
   ~Queue() { stop(); }
   // Runs `run` and ends `work`: at once in this thread where the caller waits and the queue is idle, else in the queue's thread.
   void add(const WorkPtr &work, std::function<void()> run, bool caller_waits);
-  // Runs what is queued and ends the thread. Later calls of add run in the caller's thread.
+  // Whether a caller's thread runs a task.
+  bool is_in_caller();
+  // Runs what is queued, ends the thread and waits for a task in a caller's thread. Later calls of add run in the caller's thread.
   void stop();
 
  private:
@@ -69,7 +71,7 @@ class Queue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Task> tasks_;
-  bool running_ = false, stopping_ = false;
+  bool running_ = false, in_queue_ = false, stopping_ = false;
   std::thread thread_;
 };
 

@@ -151,6 +151,7 @@ def wrong():
             (lambda: dist.all_gather_into_tensor(torch.empty(3), torch.ones(4)), 'size'),
             (lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND), 'non-integral'),
             (lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2)), 'scalar type'),
+            (lambda: dist.all_reduce(torch.tensor([True]), dist.ReduceOp.AVG), 'with boolean tensors'),
             (lambda: dist.all_reduce(torch.eye(3).to_sparse(), dist.ReduceOp.MAX), 'sparse'),
             (lambda: dist.all_reduce([1.0, 2.0]), 'of type torch.Tensor'),
             (lambda: dist.broadcast(one, src=n), 'root rank'),
@@ -172,6 +173,7 @@ def wrong():
             (lambda: torch_trireme.empty(3, dtype='float32'), 'a torch.dtype is needed (found str)'),
             (lambda: torch_trireme.empty(-1), 'sizes 0 and above'),
             (lambda: torch_trireme.empty(2 ** 62, 2), 'fewer than 2^63 bytes'),
+            (lambda: torch_trireme.empty(2 ** 45), 'no shared memory for'),
             (lambda: torch_trireme.share_memory(-1), 'share_memory'),
             (lambda: torch_trireme.engine('world'), "no process group of this rank (found 'world')")):
         try:

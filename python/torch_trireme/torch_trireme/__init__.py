@@ -19,6 +19,8 @@ import resource
 import shutil
 import socket
 import tempfile
+import threading
+import time
 
 import torch
 import torch.distributed as dist
@@ -51,7 +53,16 @@ def _load():
 
 LEAST = 65536  # bytes of a large tensor
 _backend = _load()
-atexit.register(_backend.shutdown_all)
+
+
+@atexit.register
+def _end_groups():
+    """A thread that was in a collective leaves it before the interpreter ends, which would end the thread inside it."""
+    if _backend.shutdown_all():
+        until = time.monotonic() + 5
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread():
+                thread.join(max(0, until - time.monotonic()))
 
 
 def _own_address():

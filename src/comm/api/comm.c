@@ -18,6 +18,7 @@
 #include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "comm/net/exchange.h"
 #include "comm/net/engines.h"
 #include "comm/shm/shared_buffers.h"
@@ -354,6 +355,11 @@ void *trmi_comm_reserve_shared(trm_comm *comm, size_t bytes, trm_error *err) {
 
 void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err) {
     TRMI_NEED_OR(NULL, err, comm);
+    if (bytes > (uint64_t)trmi_os_memory_bytes()) { /* to fill it would end this process */
+        TRMI_FAIL(err, TRM_NOMEM, "%zu bytes of shared memory, of %lld bytes in all", bytes,
+                  (long long)trmi_os_memory_bytes());
+        return NULL;
+    }
     void *memory = trmi_comm_reserve_shared(comm, bytes, err);
     if (memory != NULL) {
         trmi_comm_fill_shared(memory, trmi_shared_resident(bytes));

@@ -120,6 +120,9 @@ static void requests_in_order(void **state) {
 static void many_started(rank_context *context) {
     OPEN_COMM();
     enum { N = 40, COUNT = 3000 };
+    EXPECT(trm_comm_alloc_shared(comm, (size_t)1 << 45, &err) == NULL, "more than there is");
+    EXPECT(strstr(err.message, "35184372088832 bytes of shared memory, of ") != NULL, "%s",
+           err.message);
     float *data = trm_comm_alloc_shared(comm, N * COUNT * sizeof *data, &err);
     EXPECT(data != NULL, "%s", err.message);
     trm_request *requests[N];
