@@ -209,10 +209,10 @@ typedef struct trm_exec_options {
     /* limit of a rank's memory for training (parameters, gradients, optimiser, activations, as
      * trireme plan counts them): a searched plan stays below it, one device recomputes activations
      * in backward, a program above it is refused (NOMEM, with the least that is needed). 0 = no
-     * limit */
+     * limit; none is below 0 */
     int64_t memory_bytes;
     /* gradients of so many forward_backward calls (models: batches) are averaged; 0 = 1. A model
-     * leaves out an epoch's last incomplete group */
+     * leaves out an epoch's last incomplete group. Never below 0 */
     int32_t accumulate;
     /* values of segments (trm_graph_mark_segment) are not kept for backward, but computed again
      * there: less memory, more time, the same bits */

@@ -299,7 +299,7 @@ TRM_API TRM_MUST_USE trm_status trm_model_predict(trm_model *model, trm_dataset 
                                                   trm_evaluation *out, trm_error *err);
 /* Evaluates the model on at most the first `steps` batches of each rank; else as
  * trm_model_evaluate.
- *   errors   as trm_model_evaluate
+ *   errors   as trm_model_evaluate; INVALID: `steps` below 1
  *   level    expert */
 TRM_API TRM_MUST_USE trm_status trm_model_evaluate_steps(trm_model *model, trm_dataset *data,
                                                          int64_t steps, trm_evaluation *out,

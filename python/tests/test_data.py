@@ -80,8 +80,8 @@ def test_a_transform_that_would_change_nothing_is_named():
                                (lambda sample, rng: sample.update(z=1), "the field 'z' was replaced"), (lambda sample, rng: {'x': 1}, 'it returned a value, which nothing reads')):
         with pytest.raises(TypeError, match=sentence):
             Dataset.arrays(numbers()).map(function).next()
-    data = Dataset.arrays(numbers()).map(lambda sample, rng: np.multiply(sample['x'], 2, out=sample['x'])).batch(4)
-    assert np.array_equal(data.next()['x'], numbers()['x'][:4] * 2)
+    for function in (lambda sample, rng: np.multiply(sample['x'], 2, out=sample['x']), lambda sample, rng: (sample['x'].__imul__(2), sample)[1]):
+        assert np.array_equal(Dataset.arrays(numbers()).map(function).batch(4).next()['x'], numbers()['x'][:4] * 2)
 
 
 def test_arrays_that_would_lose_something_are_refused():

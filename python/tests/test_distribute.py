@@ -97,7 +97,8 @@ UNLIKE = {
     'batches': ("model(20 + 20 * r).train(until_step=2)", 'training: the ranks differ in the steps of an epoch'),
     'samples': ("model(20, 200 + 200 * r).train(until_epoch=1)", 'training: the ranks differ in the steps of an epoch'),
     'momentum': ("model(optimizer={'kind': 'momentum', 'momentum': 0.5 + 0.1 * r}).train(until_step=2)", 'rank 1 has another program than rank 0'),
-    'a thread at the end': ("leave_a_thread_inside()", 'rank 0 has (left|ended while one of its threads was in a call)'),
+    'one rank without a batch': ("model().train(trireme.Dataset.open('synth', batch_size=20, shapes={'train_count': 200 - 170 * r}), until_step=2)", 'an epoch has no batch'),
+    'a thread at the end': ("leave_a_thread_inside()", 'rank 0 has ended while one of its threads was in a call'),
 }
 
 
@@ -106,7 +107,7 @@ def test_ranks_that_are_unlike_are_told(tmp_path, case):
     """They would train on with other weights, wait for each other, or crash."""
     code, sentence = UNLIKE[case]
     (tmp_path / 'job.py').write_text(f'''
-import os, threading, time
+import os, sys, threading, time
 import numpy as np, trireme
 from trireme import distribute as d, ops
 d.init()
@@ -116,13 +117,21 @@ def model(batch=20, count=200, **more):
     return trireme.Model(lambda image: ops.mlp(image, [16], 10), data, **more)
 def leave_a_thread_inside():
     if r == 0:
-        threading.Thread(target=lambda: d.all_reduce(np.zeros(4)), daemon=True).start()
-        time.sleep(1)
+        thread = threading.Thread(target=lambda: d.all_reduce(np.zeros(4)), daemon=True)
+        thread.start()
+        seen = 0
+        while seen < 20:  # it stays in the call of the library
+            seen += 1 if sys._current_frames()[thread.ident].f_code.co_name == 'call' else -seen
+            time.sleep(0.02)
         return
     while not os.path.exists('rank0'):
         time.sleep(0.01)
-    while True:  # the thread of rank 0 may take part in the first one
-        d.all_reduce(np.zeros(4))
+    with open('pid0') as f:
+        pid = f.read()
+    while os.path.exists('/proc/' + pid):
+        time.sleep(0.01)
+    d.all_reduce(np.zeros(4))
+open(f'pid{{r}}', 'w').write(str(os.getpid()))
 try:
     {code}
     outcome = 'ended well'

@@ -163,6 +163,8 @@ def test_sizes_and_indices_are_whole_and_all_there():
             with trireme.scope(None):
                 pass
         assert x.sum(np.int64(1)).shape == (4,) and len(list(x)) == 4
+        assert x.reshape(np.array([2, 6])).shape == trireme.input('z', 'float32', np.array((2, 6))).shape == (2, 6) and x.sum(np.array([0, 1])).shape == ()
+        assert x.transpose(np.array([1, 0])).shape == (3, 4) and x.sum(np.array(1)).shape == (4,)
         with trireme.Graph() as other:
             y = trireme.input('y', 'float32', (2,)).mean()
         assert trireme.graph.current() is g

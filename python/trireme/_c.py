@@ -914,8 +914,8 @@ class trm_exec_options(Structure):
     threads: compute threads; 0 = as many as the step needs, at most OMP_NUM_THREADS, or without it the CPUs that this process may use, shared with the other processes of the job on this host. Equal graph, options and CPUs give an equal number
     seed: of initial values and dropout
     loss_scale: trm_exec_ranges then has scaled gradients
-    memory_bytes: limit of a rank's memory for training (parameters, gradients, optimiser, activations, as trireme plan counts them): a searched plan stays below it, one device recomputes activations in backward, a program above it is refused (NOMEM, with the least that is needed). 0 = no limit
-    accumulate: gradients of so many forward_backward calls (models: batches) are averaged; 0 = 1. A model leaves out an epoch's last incomplete group
+    memory_bytes: limit of a rank's memory for training (parameters, gradients, optimiser, activations, as trireme plan counts them): a searched plan stays below it, one device recomputes activations in backward, a program above it is refused (NOMEM, with the least that is needed). 0 = no limit; none is below 0
+    accumulate: gradients of so many forward_backward calls (models: batches) are averaged; 0 = 1. A model leaves out an epoch's last incomplete group. Never below 0
     recompute: values of segments (trm_graph_mark_segment) are not kept for backward, but computed again there: less memory, more time, the same bits
     parallel: many ranks; zero = one
     backend: "onednn" or "ref"; NULL = onednn
@@ -5676,7 +5676,7 @@ FUNCTIONS = {
         'model data steps out err',
         """Evaluates the model on at most the first `steps` batches of each rank; else as
         trm_model_evaluate.
-          errors   as trm_model_evaluate
+          errors   as trm_model_evaluate; INVALID: `steps` below 1
           level    expert
         """),
     'trm_model_train': (c_int, (c_void_p, POINTER(trm_train_options), POINTER(trm_error),),

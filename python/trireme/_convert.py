@@ -270,10 +270,15 @@ def shape(value):
     return made
 
 
+def is_one_number(values):
+    """Whether this is one integer: an int, or one of NumPy or torch, whose arrays say that they are integers, too."""
+    return hasattr(values, '__index__') and not getattr(values, 'ndim', 0)
+
+
 def whole_numbers(values, what='sizes or indices', kind=ctypes.c_int64):
     """A list of integers of a sequence, or of one number, that fit into the integer type; fractions are not cut."""
     try:
-        found = [operator.index(v) for v in ([values] if hasattr(values, '__index__') else values)]
+        found = [operator.index(v) for v in ([values] if is_one_number(values) else values)]
         for number in found:
             check_range(kind, number)
         return found

@@ -203,7 +203,7 @@ class Dataset(Owner):
             for name in sample:
                 if sample[name] is not arrays.get(name):
                     raise TypeError(f"the field {name!r} was replaced: write into its array, sample[{name!r}][:] = ...")
-            if found is not None and not any(found is array for array in arrays.values()):
+            if found is not None and found is not sample and not any(found is array for array in arrays.values()):
                 raise TypeError('it returned a value, which nothing reads: write into the arrays of the sample')
         hook = guarded(_c.trm_sample_transform, run, 'the transform')
         self.keep.append(hook)

@@ -19,7 +19,7 @@ from typing import Any, Sequence, Union
 
 from . import _c
 from ._call import call, plain_call, take, text_of
-from ._convert import DTYPE_NAMES, enum, np, options as make_options, shape, sizes, tensor, text, whole_numbers
+from ._convert import DTYPE_NAMES, enum, is_one_number, np, options as make_options, shape, sizes, tensor, text, whole_numbers
 from ._library import Error
 
 OUTPUT = object()  # stands for a further output of an operator
@@ -242,7 +242,7 @@ def int32s(values, of=None):
 
 def count(values):
     """How many numbers int64s() makes of these values."""
-    return 0 if values is None else 1 if hasattr(values, '__index__') else len(values)
+    return 0 if values is None else 1 if is_one_number(values) else len(values)
 
 
 def nodes(values):

@@ -387,9 +387,9 @@ bool trmi_comm_in_call(const trm_comm *comm) {
 static trm_status run_blocking(trm_comm *comm, trm_error *err) {
     trm_request *request = &comm->blocking;
     if (atomic_load_explicit(&comm->pending, memory_order_acquire) == 0) {
-        atomic_store_explicit(&comm->blocked, true, memory_order_relaxed);
+        atomic_store_explicit(&comm->root->blocked, true, memory_order_relaxed);
         trm_status status = trmi_comm_execute(comm, request, false, err);
-        atomic_store_explicit(&comm->blocked, false, memory_order_relaxed);
+        atomic_store_explicit(&comm->root->blocked, false, memory_order_relaxed);
         return status;
     }
     TRMI_TRY(trmi_comm_enqueue(comm, request, err));
