@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/mapping.h"
 #include "base/os.h"
-#include "data/pipeline/folder.h"
+#include "data/pipeline/folder_names.h"
 #include "data/pipeline/source.h"
 
 #include <stdio.h>

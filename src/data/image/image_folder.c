@@ -10,7 +10,7 @@
 #include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
-#include "data/pipeline/folder.h"
+#include "data/pipeline/folder_names.h"
 #include "data/pipeline/source.h"
 
 #include <stdio.h>

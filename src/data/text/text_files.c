@@ -11,7 +11,7 @@
 #include "data/text/text_files.h"
 
 #include "base/error.h"
-#include "data/pipeline/folder.h"
+#include "data/pipeline/folder_names.h"
 
 #include <ctype.h>
 #include <dirent.h>

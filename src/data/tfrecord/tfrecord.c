@@ -7,7 +7,7 @@
 #include "data/tfrecord/tfrecord.h"
 
 #include "base/error.h"
-#include "data/pipeline/folder.h"
+#include "data/pipeline/folder_names.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data/pipeline/folder.h: the names in a folder of data, sorted: readdir has no order, and labels
- * and numbers of samples must be the same on every file system. */
-#ifndef TRMI_DATA_FOLDER_H
-#define TRMI_DATA_FOLDER_H
+/* data/pipeline/folder_names.h: the names in a folder of data, sorted: readdir has no order, and
+ * labels and numbers of samples must be the same on every file system. */
+#ifndef TRMI_DATA_FOLDER_NAMES_H
+#define TRMI_DATA_FOLDER_NAMES_H
 
 #include "base/memory.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists the names in a folder of data (contract in folder.h). */
-#include "data/pipeline/folder.h"
+/* Lists the names in a folder of data (contract in folder_names.h). */
+#include "data/pipeline/folder_names.h"
 
 #include "base/error.h"
 
