@@ -163,6 +163,6 @@ grep -q "no rank that is left has the state of the model, and nothing has no che
 # Two ranks need more memory than four (28 and 24 MB), and more than they may use: the job ends and says so.
 disturb full "STOP KILL" '1|2' 8 --parallel-mode auto_parallel --memory 25M
 end_job && fail "full: it goes on with a plan that cannot be"
-grep -q "a rank takes .* its limit is 26.2 MB" err.txt || fail "full: $(cat err.txt)"
+grep -q "no plan fits 26.2 MB a rank; the one of least memory takes" err.txt || fail "full: $(cat err.txt)"
 [ $failed = 0 ] && echo passed
 exit $failed
