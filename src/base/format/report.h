@@ -35,7 +35,7 @@
 
 #include "base/memory.h"
 
-/* What a value is, and how JSON writes it. A number that is not finite is null. */
+/* The kinds of values, and how JSON writes each. A number that is not finite is null. */
 typedef enum trmi_report_kind {
     TRMI_REPORT_END, /* after the last value of a list */
     TRMI_REPORT_INT,
@@ -80,7 +80,7 @@ typedef struct trmi_report {
     trmi_arena arena;
     trmi_report_node *open[TRMI_REPORT_LEVELS]; /* objects and arrays that are not closed */
     int level;                                  /* of them; [0] is the report itself */
-    trmi_text text;                             /* what is said so far */
+    trmi_text text;                             /* the lines so far */
 } trmi_report;
 
 /* Make a value for trmi_report_put. Texts are copied there, names are not. */

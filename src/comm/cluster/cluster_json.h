@@ -42,7 +42,7 @@ const char *trmi_cjson_path(const trmi_cjson_at *at, const char *key, char *text
  *   errors  INVALID */
 trm_status trmi_cjson_string(const trmi_cjson_at *at, const json_t *object, const char *key,
                              bool required, const char **out, trm_error *err);
-/* What a decimal number may be. */
+/* The limits of a decimal number. */
 typedef struct trmi_cjson_range {
     int64_t low, high; /* at least, at most */
     bool optional;     /* the member may be missing */

@@ -89,7 +89,7 @@ typedef struct trmi_net_part {
 } trmi_net_part;
 trm_status trmi_net_run_part(trmi_net *net, const trmi_net_part *part, trm_error *err);
 
-/* What a network engine is made of. */
+/* The parts of a network engine. */
 typedef struct trmi_net_options {
     trmi_transport *transport; /* the engine takes it, also on failure */
     void *plugin;              /* dlopen handle to close at the end; NULL: none */

@@ -132,7 +132,7 @@ static trm_status grow_buffer(trm_comm *comm, char **buffer, size_t *have, size_
 
 /* --- the three stages --- */
 
-/* What a stage does in place of the whole operation. */
+/* The part of an operation that a stage does. */
 typedef struct stage {
     trm_collective_kind kind;
     const void *send;

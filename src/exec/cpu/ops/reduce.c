@@ -93,7 +93,7 @@ static void make_nest(reduce_state *s, const trmi_buffer *x, const trmi_buffer *
         to += !reduced || keep;
     }
     trmi_nest_make(&s->nest, &x->shape, 2, strides);
-    if (trm_shape_count(&x->shape) == 1) { /* one element counts as kept, whatever the axes say */
+    if (trm_shape_count(&x->shape) == 1) { /* an input of one element is kept, whatever its axes */
         s->nest.stride[1][0] = 1;
     }
     s->half_x = x->dtype == TRM_BFLOAT16;
