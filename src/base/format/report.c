@@ -9,6 +9,8 @@
  * the kind of the value that it prints. */
 #include "base/format/report.h"
 
+#include "base/error.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,6 +132,15 @@ char *trmi_report_end(trmi_report *report) {
         trmi_text_free(&report->text);
     }
     return report->text.data;
+}
+
+trm_status trmi_report_give(trmi_report *report, const char *what, char **out, trm_error *err) {
+    char *text = trmi_report_end(report);
+    if (text == NULL) {
+        return TRMI_NO_MEMORY(err, "%s", what);
+    }
+    *out = text;
+    return TRM_OK;
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */

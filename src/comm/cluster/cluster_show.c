@@ -223,10 +223,5 @@ trm_status trm_cluster_text(const trm_cluster *cluster, bool json, char **out, t
     r.spaced = true;
     put_cluster(cluster, &r);
     say_cluster(cluster, &r);
-    char *text = trmi_report_end(&r);
-    if (text == NULL) {
-        return TRMI_NO_MEMORY(err, "for the text of a cluster");
-    }
-    *out = text;
-    return TRM_OK;
+    return trmi_report_give(&r, "for the text of a cluster", out, err);
 }

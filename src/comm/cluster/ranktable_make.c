@@ -436,10 +436,5 @@ trm_status trm_rank_table_text(const trm_rank_table *table, bool json, char **ou
     r.spaced = true;
     put_table(table, &r);
     say_table(table, &r);
-    char *text = trmi_report_end(&r);
-    if (text == NULL) {
-        return TRMI_NO_MEMORY(err, "for the text of a rank table");
-    }
-    *out = text;
-    return TRM_OK;
+    return trmi_report_give(&r, "for the text of a rank table", out, err);
 }

@@ -117,10 +117,5 @@ trm_status trm_estimator_plan(const trm_estimator *e, bool json, char **out, trm
     r.spaced = true;
     put_plan(e, &r);
     say_plan(e, &r);
-    char *text = trmi_report_end(&r);
-    if (text == NULL) {
-        return TRMI_NO_MEMORY(err, "for a plan");
-    }
-    *out = text;
-    return TRM_OK;
+    return trmi_report_give(&r, "for a plan", out, err);
 }

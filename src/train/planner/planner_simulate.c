@@ -335,10 +335,5 @@ trm_status trm_planner_simulate(trm_planner *p, const trm_simulation_options *op
     trmi_report_begin(&report, options->json);
     put_simulation(p->simulation, &report);
     say_simulation(p->simulation, &report);
-    char *made = trmi_report_end(&report);
-    if (made == NULL) {
-        return TRMI_NO_MEMORY(err, "for the report");
-    }
-    *text = made;
-    return TRM_OK;
+    return trmi_report_give(&report, "for the report", text, err);
 }
