@@ -19,7 +19,7 @@
 /* ---- the tree -------------------------------------------------------------------------------- */
 
 static bool has_text(trmi_report_kind kind) {
-    return kind == TRMI_REPORT_TEXT || kind == TRMI_REPORT_NAMED || kind == TRMI_REPORT_RAW;
+    return kind == TRMI_REPORT_TEXT || kind == TRMI_REPORT_RAW;
 }
 
 static bool is_number(const trmi_report_value *value) {
@@ -83,9 +83,11 @@ trmi_report_node *trmi_report_close(trmi_report *report) {
 static void print_scalar(trmi_text *text, const trmi_report_value *value) {
     if (value->kind == TRMI_REPORT_INT) {
         trmi_text_printf(text, "%lld", (long long)value->of.integer);
+    } else if (value->kind == TRMI_REPORT_UNSIGNED) {
+        trmi_text_printf(text, "%llu", (unsigned long long)value->of.whole);
     } else if (value->kind == TRMI_REPORT_BOOL) {
         trmi_text_printf(text, value->of.boolean ? "true" : "false");
-    } else if (has_text(value->kind) && value->kind != TRMI_REPORT_RAW && value->of.text != NULL) {
+    } else if (value->kind == TRMI_REPORT_TEXT && value->of.text != NULL) {
         trmi_text_json_string(text, value->of.text);
     } else if (has_text(value->kind)) {
         trmi_text_printf(text, "%s", value->of.text != NULL ? value->of.text : "null");
@@ -105,7 +107,7 @@ static void print_json(const trmi_report *report, const trmi_report_node *node, 
     }
     trmi_text_append(text, array ? "[" : "{", 1);
     for (const trmi_report_node *n = node->first; n != NULL; n = n->next) {
-        if (n->value.key != NULL && n->value.key[0] == '#' && n->value.kind != TRMI_REPORT_NAMED) {
+        if (n->value.key != NULL && n->value.key[0] == '#' && !report->foreign) {
             continue;
         }
         trmi_text_append(text, ", ", first ? 0 : 1 + report->spaced);
@@ -143,6 +145,13 @@ trm_status trmi_report_give(trmi_report *report, const char *what, char **out, t
     return TRM_OK;
 }
 
+void trmi_report_append(trmi_report *report, trmi_text *text) {
+    char *json = trmi_report_end(report);
+    text->failed = text->failed || json == NULL;
+    trmi_text_append(text, json, json != NULL ? strlen(json) : 0);
+    trm_free(json);
+}
+
 /* ---- text ------------------------------------------------------------------------------------ */
 
 /* Returns the value at a path below `node`; NULL: there is none. */
@@ -166,10 +175,11 @@ static const trmi_report_node *find_node(const trmi_report_node *node, const cha
 
 /* Returns the number of a value; 0: it is none. */
 static double number_of(const trmi_report_value *value) {
-    return !is_number(value)                 ? 0
-           : value->kind == TRMI_REPORT_INT  ? (double)value->of.integer
-           : value->kind == TRMI_REPORT_BOOL ? (double)value->of.boolean
-                                             : value->of.real;
+    return !is_number(value)                     ? 0
+           : value->kind == TRMI_REPORT_INT      ? (double)value->of.integer
+           : value->kind == TRMI_REPORT_UNSIGNED ? (double)value->of.whole
+           : value->kind == TRMI_REPORT_BOOL     ? (double)value->of.boolean
+                                                 : value->of.real;
 }
 
 /* Returns the text of a value; "-": it has none. */

@@ -28,6 +28,8 @@
  * "{/1e9}" divides it. Where there is no such value a conversion prints "-". A value whose name
  * begins with '#' is for lines only: JSON leaves it out.
  *
+ * Lines of events and descriptions in files are JSON alone, and are reports, too.
+ *
  * The program includes public headers only and has reports of its own (app/output/values.h), whose
  * text follows the order of their values. */
 #ifndef TRMI_BASE_REPORT_H
@@ -39,13 +41,13 @@
 typedef enum trmi_report_kind {
     TRMI_REPORT_END, /* after the last value of a list */
     TRMI_REPORT_INT,
+    TRMI_REPORT_UNSIGNED,
     TRMI_REPORT_REAL,  /* digits that read back to the same number */
     TRMI_REPORT_WHOLE, /* a real without decimal digits: bytes */
     TRMI_REPORT_NINE,  /* a real with nine significant digits */
     TRMI_REPORT_BOOL,
     TRMI_REPORT_TEXT, /* NULL: null */
-    TRMI_REPORT_NAMED, /* a text with a name from a file: JSON has it, also if that begins with '#' */
-    TRMI_REPORT_RAW,   /* text that is JSON already */
+    TRMI_REPORT_RAW,  /* text that is JSON already */
     TRMI_REPORT_OBJECT,
     TRMI_REPORT_ARRAY
 } trmi_report_kind;
@@ -56,7 +58,8 @@ typedef struct trmi_report_value {
     const char *key; /* its name, which lives as long as the report; NULL in arrays */
     union {
         int64_t integer;
-        double real; /* REAL, WHOLE, NINE */
+        uint64_t whole; /* UNSIGNED */
+        double real;    /* REAL, WHOLE, NINE */
         bool boolean;
         const char *text; /* TEXT, RAW */
     } of;
@@ -76,6 +79,7 @@ enum { TRMI_REPORT_LEVELS = 12 };
 typedef struct trmi_report {
     bool json;      /* JSON is wanted, and lines are not said */
     bool spaced;    /* JSON has a blank after each comma and colon, and ends its line */
+    bool foreign;   /* names are from files or users: JSON has those with '#', too */
     bool printable; /* control characters in texts are said as '?' */
     trmi_arena arena;
     trmi_report_node *open[TRMI_REPORT_LEVELS]; /* objects and arrays that are not closed */
@@ -86,6 +90,9 @@ typedef struct trmi_report {
 /* Make a value for trmi_report_put. Texts are copied there, names are not. */
 static inline trmi_report_value trmi_int(const char *key, int64_t value) {
     return (trmi_report_value){TRMI_REPORT_INT, key, {.integer = value}};
+}
+static inline trmi_report_value trmi_unsigned(const char *key, uint64_t value) {
+    return (trmi_report_value){TRMI_REPORT_UNSIGNED, key, {.whole = value}};
 }
 static inline trmi_report_value trmi_real(const char *key, double value) {
     return (trmi_report_value){TRMI_REPORT_REAL, key, {.real = value}};
@@ -102,10 +109,6 @@ static inline trmi_report_value trmi_bool(const char *key, bool value) {
 static inline trmi_report_value trmi_string(const char *key, const char *value) {
     return (trmi_report_value){TRMI_REPORT_TEXT, key, {.text = value}};
 }
-/* Makes a text with a name from a file. */
-static inline trmi_report_value trmi_named_string(const char *key, const char *value) {
-    return (trmi_report_value){TRMI_REPORT_NAMED, key, {.text = value}};
-}
 /* Makes a value that is JSON already; in lines it is a text. */
 static inline trmi_report_value trmi_json_value(const char *key, const char *json) {
     return (trmi_report_value){TRMI_REPORT_RAW, key, {.text = json}};
@@ -120,6 +123,8 @@ char *trmi_report_end(trmi_report *report);
  *   errors  NOMEM
  *   owns    caller: trm_free(*out) */
 trm_status trmi_report_give(trmi_report *report, const char *what, char **out, trm_error *err);
+/* The same, appended to a text, which fails where memory is missing: lines and files of JSON. */
+void trmi_report_append(trmi_report *report, trmi_text *text);
 
 /* Appends values to the object or array that is open. */
 #define trmi_report_put(report, ...)                                                               \

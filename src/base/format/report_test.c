@@ -57,6 +57,31 @@ static void json_is_the_tree(void **state) {
     }
 }
 
+/* Unsigned numbers have all their bits, names from outside stay whatever they begin with, and an
+ * object can stand behind another text. */
+static void json_is_appended(void **state) {
+    trmi_text text = {0};
+    for (int foreign = 0; foreign < 2; foreign++) {
+        trmi_report r;
+        trmi_report_begin(&r, true);
+        r.foreign = foreign;
+        trmi_report_put(&r, trmi_unsigned("seed", UINT64_MAX), trmi_real("#mine", 0.5));
+        trmi_report_append(&r, &text);
+    }
+    assert_false(text.failed);
+    assert_string_equal(text.data, "{\"seed\":18446744073709551615}"
+                                   "{\"seed\":18446744073709551615,\"#mine\":0.5}");
+    trmi_text_free(&text);
+    trmi_report without;
+    trmi_report_begin(&without, true);
+    trmi_alloc_fail_after(1);
+    trmi_report_append(&without, &text);
+    trmi_alloc_fail_after(0);
+    assert_true(text.failed);
+    trmi_text_free(&text);
+    check_line("[#large]%d", "-");
+}
+
 /* Each conversion prints its kind of value, with flags, width, precision and factor. */
 static void lines_print_values(void **state) {
     check_line("", "");
@@ -137,11 +162,9 @@ static void levels_are_limited(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_is_the_tree),
-        cmocka_unit_test(lines_print_values),
-        cmocka_unit_test(missing_values_print_a_dash),
-        cmocka_unit_test(lines_repeat),
-        cmocka_unit_test(missing_memory_gives_no_report),
+        cmocka_unit_test(json_is_the_tree),   cmocka_unit_test(json_is_appended),
+        cmocka_unit_test(lines_print_values), cmocka_unit_test(missing_values_print_a_dash),
+        cmocka_unit_test(lines_repeat),       cmocka_unit_test(missing_memory_gives_no_report),
         cmocka_unit_test(levels_are_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,17 +105,17 @@ trm_status trmi_click_fill(const trmi_source *source, trmi_picture_scratch *scra
     return TRM_OK;
 }
 
-/* Contract in click.h. Appends members to an object that the caller has opened. */
-void trmi_click_describe(const trmi_source *source, trmi_text *text) {
+/* Contract in click.h. */
+void trmi_click_describe(const trmi_source *source, trmi_report *report) {
     const trmi_click_source *click = (const trmi_click_source *)source;
     const trmi_keyer *keyer = &click->keyer;
-    trmi_text_printf(text, ",\"dense\":%d,\"key_fields\":%d,\"keys\":\"%s\"",
-                     (int)click->dense_count, (int)click->field_count,
-                     keyer->vocabulary != NULL ? "vocabulary"
-                     : keyer->buckets > 0      ? "buckets"
-                                               : "unbounded");
+    trmi_report_put(report, trmi_int("dense", click->dense_count),
+                    trmi_int("key_fields", click->field_count),
+                    trmi_string("keys", keyer->vocabulary != NULL ? "vocabulary"
+                                        : keyer->buckets > 0      ? "buckets"
+                                                                  : "unbounded"));
     if (keyer->buckets > 0) {
-        trmi_text_printf(text, ",\"buckets\":%lld", (long long)keyer->buckets);
+        trmi_report_put(report, trmi_int("buckets", keyer->buckets));
     }
 }
 

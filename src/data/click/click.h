@@ -88,7 +88,7 @@ struct trmi_click_source {
 int32_t trmi_click_fields(const trmi_source *source, int64_t size, trmi_field *fields);
 trm_status trmi_click_fill(const trmi_source *source, trmi_picture_scratch *scratch,
                            const trmi_batch_work *work, trm_error *err);
-void trmi_click_describe(const trmi_source *source, trmi_text *text);
+void trmi_click_describe(const trmi_source *source, trmi_report *report);
 
 /* Takes over the options (NULL: defaults). log_by_default: dense numbers are log-transformed unless
  * the options say otherwise.

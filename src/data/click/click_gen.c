@@ -251,12 +251,11 @@ static void write_generated_place(const trmi_source *source, int64_t index, char
     snprintf(text, size, "generated row %lld", (long long)index);
 }
 
-static void describe_generator(const trmi_source *source, trmi_text *text) {
+static void describe_generator(const trmi_source *source, trmi_report *report) {
     const trm_click_generator_options *o = &((const clicks *)source)->options;
-    trmi_text_printf(text, ",\"generated\":true,\"seed\":%llu,\"vocabulary\":%lld,\"zipf\":",
-                     (unsigned long long)o->seed, (long long)o->vocabulary);
-    trmi_text_json_number(text, o->zipf);
-    trmi_text_printf(text, ",\"dense\":%d,\"key_fields\":%d", (int)o->dense, (int)o->fields);
+    trmi_report_put(report, trmi_bool("generated", true), trmi_unsigned("seed", o->seed),
+                    trmi_int("vocabulary", o->vocabulary), trmi_real("zipf", o->zipf),
+                    trmi_int("dense", o->dense), trmi_int("key_fields", o->fields));
 }
 
 static void destroy_generator(trmi_source *source) {

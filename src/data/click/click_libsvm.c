@@ -162,10 +162,9 @@ static void write_libsvm_place(const trmi_source *source, int64_t index, char *t
 
 /* The functions of a source (data/pipeline/source.h); they only pass on what click.c and
  * base/mapping.h do for all readers of click data. */
-static void describe_libsvm(const trmi_source *source, trmi_text *text) {
-    trmi_text_printf(text, ",\"path\":");
-    trmi_text_json_string(text, ((const libsvm *)source)->path);
-    trmi_click_describe(source, text);
+static void describe_libsvm(const trmi_source *source, trmi_report *report) {
+    trmi_report_put(report, trmi_string("path", ((const libsvm *)source)->path));
+    trmi_click_describe(source, report);
 }
 
 static trm_status check_libsvm(const trmi_source *source, const trmi_batch_work *work,

@@ -159,11 +159,11 @@ static trm_status parse_record(const trmi_click_source *source, int64_t index, t
 }
 
 /* The functions of a source (data/pipeline/source.h). */
-static void describe_records(const trmi_source *source, trmi_text *text) {
+static void describe_records(const trmi_source *source, trmi_report *report) {
     const records *set = (const records *)source;
-    trmi_text_printf(text, ",\"files\":%lld,\"first\":", (long long)set->set.file_count);
-    trmi_text_json_string(text, set->set.files[0].path);
-    trmi_click_describe(source, text);
+    trmi_report_put(report, trmi_int("files", set->set.file_count),
+                    trmi_string("first", set->set.files[0].path));
+    trmi_click_describe(source, report);
 }
 
 static trm_status check_records(const trmi_source *source, const trmi_batch_work *work,

@@ -94,13 +94,11 @@ static void write_random_place(const trmi_source *source, int64_t index, char *t
     snprintf(text, size, "random row %lld", (long long)index);
 }
 
-static void describe_random_clicks(const trmi_source *source, trmi_text *text) {
+static void describe_random_clicks(const trmi_source *source, trmi_report *report) {
     const random_clicks *set = (const random_clicks *)source;
-    trmi_text_printf(
-        text, ",\"generated\":true,\"vocabulary\":%lld,\"zipf\":", (long long)set->vocabulary);
-    trmi_text_json_number(text, set->zipf);
-    trmi_text_printf(text, ",\"dense\":%d,\"key_fields\":%d", (int)set->click.dense_count,
-                     (int)set->click.field_count);
+    trmi_report_put(report, trmi_bool("generated", true), trmi_int("vocabulary", set->vocabulary),
+                    trmi_real("zipf", set->zipf), trmi_int("dense", set->click.dense_count),
+                    trmi_int("key_fields", set->click.field_count));
 }
 
 static void destroy_random_clicks(trmi_source *source) {

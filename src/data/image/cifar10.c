@@ -181,16 +181,14 @@ static void write_cifar10_place(const trmi_source *source, int64_t index, char *
 }
 
 /* Adds path and files to the description of the dataset. */
-static void describe_cifar10(const trmi_source *source, trmi_text *text) {
+static void describe_cifar10(const trmi_source *source, trmi_report *report) {
     const cifar10 *set = (const cifar10 *)source;
-    trmi_text_printf(text, ",\"path\":");
-    trmi_text_json_string(text, set->path);
-    trmi_text_printf(text, ",\"files\":[");
+    trmi_report_put(report, trmi_string("path", set->path));
+    trmi_report_open_array(report, "files");
     for (int32_t i = 0; i < set->file_count; i++) {
-        trmi_text_append(text, ",", i > 0);
-        trmi_text_json_string(text, set->files[i].name);
+        trmi_report_put(report, trmi_string(NULL, set->files[i].name));
     }
-    trmi_text_printf(text, "]");
+    trmi_report_close(report);
 }
 
 /* A page that could not be read makes the batch invalid (base/mapping.h). */

@@ -230,9 +230,8 @@ done:
 }
 
 /* The functions of a source (data/pipeline/source.h). */
-static void describe_folder(const trmi_source *source, trmi_text *text) {
-    trmi_text_printf(text, ",\"path\":");
-    trmi_text_json_string(text, ((const folder *)source)->root);
+static void describe_folder(const trmi_source *source, trmi_report *report) {
+    trmi_report_put(report, trmi_string("path", ((const folder *)source)->root));
 }
 
 static void destroy_folder(trmi_source *source) {

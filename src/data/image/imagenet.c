@@ -70,10 +70,10 @@ static trm_status check_imagenet(const trmi_source *source, const trmi_batch_wor
     return trmi_tfrecord_check(&((const imagenet *)source)->set, work, status, err);
 }
 
-static void describe_imagenet(const trmi_source *source, trmi_text *text) {
+static void describe_imagenet(const trmi_source *source, trmi_report *report) {
     const trmi_tfrecord_set *set = &((const imagenet *)source)->set;
-    trmi_text_printf(text, ",\"files\":%lld,\"first\":", (long long)set->file_count);
-    trmi_text_json_string(text, set->files[0].path);
+    trmi_report_put(report, trmi_int("files", set->file_count),
+                    trmi_string("first", set->files[0].path));
 }
 
 /* Closes the files and frees the source. */

@@ -234,9 +234,9 @@ static void write_shape_place(const trmi_source *source, int64_t index, char *te
     snprintf(text, size, "shape %lld", (long long)index);
 }
 
-static void describe_shapes(const trmi_source *source, trmi_text *text) {
-    trmi_text_printf(text, ",\"generated\":true,\"seed\":%llu",
-                     (unsigned long long)((const shapes *)source)->seed);
+static void describe_shapes(const trmi_source *source, trmi_report *report) {
+    trmi_report_put(report, trmi_bool("generated", true),
+                    trmi_unsigned("seed", ((const shapes *)source)->seed));
 }
 
 static void destroy_shapes(trmi_source *source) { trmi_free(source); }

@@ -114,103 +114,105 @@ bool trm_dataset_field(trm_dataset *dataset, int32_t index, trm_batch_field *out
 
 /* ---- describing --------------------------------------------------------------------------- */
 
+/* Puts an array of three numbers, one for each channel of an image. */
+static void put_channels(trmi_report *report, const char *key, const double values[3]) {
+    trmi_report_open_array(report, key);
+    trmi_report_put(report, trmi_real(NULL, values[0]), trmi_real(NULL, values[1]),
+                    trmi_real(NULL, values[2]));
+    trmi_report_close(report);
+}
+
 /* Describes one transform with its parameters. */
-static void describe_transform(trmi_text *text, const trm_transform *t) {
-    trmi_text_printf(text, "{\"name\":\"%s\"", trmi_transform_name(t->kind));
+static void describe_transform(trmi_report *report, const trm_transform *t) {
+    static const char *const aligns[] = {"half_pixel", "original", "antialias"};
+    trmi_report_open_object(report, NULL);
+    trmi_report_put(report, trmi_string("name", trmi_transform_name(t->kind)));
     /* size, for the kinds that have one */
     if (t->height > 0) {
-        trmi_text_printf(text, ",\"height\":%lld,\"width\":%lld", (long long)t->height,
-                         (long long)t->width);
+        trmi_report_put(report, trmi_int("height", t->height), trmi_int("width", t->width));
     }
     switch (t->kind) {
-    case TRM_TRANSFORM_RANDOM_CROP:
-        trmi_text_printf(text, ",\"padding\":%lld", (long long)t->padding);
-        break;
+    case TRM_TRANSFORM_RANDOM_CROP: trmi_report_put(report, trmi_int("padding", t->padding)); break;
     case TRM_TRANSFORM_RANDOM_FLIP:
-        trmi_text_printf(text, ",\"probability\":");
-        trmi_text_json_number(text, t->probability);
+        trmi_report_put(report, trmi_real("probability", t->probability));
         break;
     case TRM_TRANSFORM_RESIZE:
     case TRM_TRANSFORM_RESIZE_SHORTER:
-    case TRM_TRANSFORM_RANDOM_RESIZED_CROP: {
-        static const char *const aligns[] = {"half_pixel", "original", "antialias"};
-        trmi_text_printf(text, ",\"align\":\"%s\"",
-                         (unsigned)t->align < 3 ? aligns[t->align] : "unknown");
+    case TRM_TRANSFORM_RANDOM_RESIZED_CROP:
+        trmi_report_put(
+            report, trmi_string("align", (unsigned)t->align < 3 ? aligns[t->align] : "unknown"));
         break;
-    }
     case TRM_TRANSFORM_RESCALE:
-        trmi_text_printf(text, ",\"scale\":");
-        trmi_text_json_number(text, t->scale);
-        trmi_text_printf(text, ",\"shift\":");
-        trmi_text_json_number(text, t->shift);
+        trmi_report_put(report, trmi_real("scale", t->scale), trmi_real("shift", t->shift));
         break;
     case TRM_TRANSFORM_NORMALIZE:
-        for (int c = 0; c < 6; c++) {
-            trmi_text_printf(text, c == 0 ? ",\"mean\":[" : c == 3 ? "],\"std\":[" : ",");
-            trmi_text_json_number(text, c < 3 ? t->mean[c] : t->std[c - 3]);
-        }
-        trmi_text_printf(text, "]");
+        put_channels(report, "mean", t->mean);
+        put_channels(report, "std", t->std);
         break;
     case TRM_TRANSFORM_TYPE_CAST:
-        trmi_text_printf(text, ",\"dtype\":\"%s\"", trm_dtype_name(t->dtype));
+        trmi_report_put(report, trmi_string("dtype", trm_dtype_name(t->dtype)));
         break;
     default: break;
     }
-    trmi_text_printf(text, "}");
+    trmi_report_close(report);
 }
 
 /* Describes the fields of a batch. */
-static void describe_fields(trmi_text *text, trm_dataset *dataset) {
-    trmi_text_printf(text, ",\"fields\":[");
+static void describe_fields(trmi_report *report, trm_dataset *dataset) {
     trm_batch_field field;
+    trmi_report_open_array(report, "fields");
     for (int32_t i = 0; trm_dataset_field(dataset, i, &field); i++) {
         char shape[96];
-        trmi_text_printf(text, "%s{\"name\":\"%s\",\"dtype\":\"%s\",\"shape\":%s%s}", i ? "," : "",
-                         field.name, trm_dtype_name(field.tensor.dtype),
-                         trm_shape_format(&field.tensor.shape, shape, sizeof shape),
-                         dataset->fields[i].ragged ? ",\"ragged\":true" : "");
+        trmi_report_open_object(report, NULL);
+        trmi_report_put(
+            report, trmi_string("name", field.name),
+            trmi_string("dtype", trm_dtype_name(field.tensor.dtype)),
+            trmi_json_value("shape", trm_shape_format(&field.tensor.shape, shape, sizeof shape)));
+        if (dataset->fields[i].ragged) {
+            trmi_report_put(report, trmi_bool("ragged", true));
+        }
+        trmi_report_close(report);
     }
-    trmi_text_printf(text, "]");
+    trmi_report_close(report);
 }
 
-/* Writes the JSON in the order of the pipeline: source, order, transforms, batches, result. */
+/* Contract in data.h. The members follow the pipeline: source, order of samples, transforms,
+ * batches and epochs, fields of a batch. */
 char *trm_dataset_json(trm_dataset *dataset) {
     TRMI_NEED_OR(NULL, NULL, dataset);
     static const char *const modes[] = {"wrap", "drop", "pad"};
     const trmi_sample_order *order = &dataset->order;
-    trmi_text text = {0};
-    trmi_text_printf(&text, "{\"source\":{\"kind\":\"%s\",\"samples\":%lld,\"classes\":%lld",
-                     dataset->source->ops->kind, (long long)dataset->source->count,
-                     (long long)dataset->source->classes);
+    trmi_report r;
+    trmi_report_begin(&r, true);
+    trmi_report_open_object(&r, "source");
+    trmi_report_put(&r, trmi_string("kind", dataset->source->ops->kind),
+                    trmi_int("samples", dataset->source->count),
+                    trmi_int("classes", dataset->source->classes));
     if (dataset->source->ops->describe != NULL) {
-        dataset->source->ops->describe(dataset->source, &text);
+        dataset->source->ops->describe(dataset->source, &r);
     }
-    /* Write the order of samples. */
-    trmi_text_printf(&text, "},\"seed\":%llu,\"shuffle\":%s,\"window\":%lld",
-                     (unsigned long long)order->seed, order->shuffled ? "true" : "false",
-                     (long long)order->window);
-    trmi_text_printf(&text, ",\"shard\":{\"count\":%lld,\"index\":%lld,\"mode\":\"%s\"}",
-                     (long long)order->shards, (long long)order->shard, modes[order->mode]);
-    /* what is done to them */
-    trmi_text_printf(&text, ",\"transforms\":[");
+    trmi_report_close(&r);
+    trmi_report_put(&r, trmi_unsigned("seed", order->seed), trmi_bool("shuffle", order->shuffled),
+                    trmi_int("window", order->window));
+    trmi_report_open_object(&r, "shard");
+    trmi_report_put(&r, trmi_int("count", order->shards), trmi_int("index", order->shard),
+                    trmi_string("mode", modes[order->mode]));
+    trmi_report_close(&r);
+    trmi_report_open_array(&r, "transforms");
     for (int32_t i = 0; i < dataset->transform_count; i++) {
-        trmi_text_append(&text, ",", i > 0);
-        describe_transform(&text, &dataset->transforms[i]);
+        describe_transform(&r, &dataset->transforms[i]);
     }
-    trmi_text_printf(&text, "],\"own_transforms\":%d", (int)dataset->own_count);
-    /* batches and epochs */
-    trmi_text_printf(&text, ",\"batch\":{\"size\":%lld,\"drop_remainder\":%s}",
-                     (long long)dataset->batch_size, dataset->drop_remainder ? "true" : "false");
-    trmi_text_printf(&text, ",\"repeat\":%lld,\"prefetch\":{\"depth\":%lld,\"threads\":%lld}",
-                     (long long)dataset->passes, (long long)dataset->depth,
-                     (long long)dataset->threads);
-    trmi_text_printf(&text, ",\"epoch_batches\":%lld",
-                     (long long)trm_dataset_epoch_batches(dataset));
-    describe_fields(&text, dataset);
-    trmi_text_printf(&text, "}");
-    if (text.failed) {
-        trmi_text_free(&text);
-        return NULL;
-    }
-    return text.data;
+    trmi_report_close(&r);
+    trmi_report_put(&r, trmi_int("own_transforms", dataset->own_count));
+    trmi_report_open_object(&r, "batch");
+    trmi_report_put(&r, trmi_int("size", dataset->batch_size),
+                    trmi_bool("drop_remainder", dataset->drop_remainder));
+    trmi_report_close(&r);
+    trmi_report_put(&r, trmi_int("repeat", dataset->passes));
+    trmi_report_open_object(&r, "prefetch");
+    trmi_report_put(&r, trmi_int("depth", dataset->depth), trmi_int("threads", dataset->threads));
+    trmi_report_close(&r);
+    trmi_report_put(&r, trmi_int("epoch_batches", trm_dataset_epoch_batches(dataset)));
+    describe_fields(&r, dataset);
+    return trmi_report_end(&r);
 }

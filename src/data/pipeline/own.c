@@ -106,9 +106,9 @@ static trm_status load_own_image(const trmi_source *source, trmi_picture_scratch
     return TRM_OK;
 }
 
-static void describe_own(const trmi_source *source, trmi_text *text) {
-    trmi_text_printf(text, ",\"own_fields\":%d",
-                     (int)((const own_source *)source)->source.field_count);
+static void describe_own(const trmi_source *source, trmi_report *report) {
+    trmi_report_put(report,
+                    trmi_int("own_fields", ((const own_source *)source)->source.field_count));
 }
 
 /* Calls the caller's destroy function, if there is one. */

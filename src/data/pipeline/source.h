@@ -13,7 +13,7 @@
 
 #include "trireme/data.h"
 
-#include "base/memory.h"
+#include "base/format/report.h"
 
 /* transforms of a dataset; longest text of trmi_source_ops.place */
 enum { TRMI_MAX_TRANSFORMS = 16, TRMI_PLACE_BYTES = 160 };
@@ -71,8 +71,8 @@ typedef struct trmi_source_ops {
                         trm_error *err);
     /* Writes where sample `index` is, for messages ("data_batch_1.bin: record 17"). */
     void (*place)(const trmi_source *source, int64_t index, char *text, size_t size);
-    /* Appends ,"key":value members to the dataset's description. */
-    void (*describe)(const trmi_source *source, trmi_text *text);
+    /* Puts members into the object "source" of the dataset's description, which is open. */
+    void (*describe)(const trmi_source *source, trmi_report *report);
     void (*destroy)(trmi_source *source);
 } trmi_source_ops;
 

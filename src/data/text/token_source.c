@@ -237,28 +237,29 @@ static void write_place(const trmi_source *source, int64_t index, char *text, si
     snprintf(text, size, "%s: token %lld", w.part->name, (long long)w.first);
 }
 
-/* Appends files, tokens, context and stride as JSON. */
-static void write_description(const trmi_source *source, trmi_text *text) {
+/* Puts files, tokens, context and stride. */
+static void write_description(const trmi_source *source, trmi_report *report) {
     const trmi_token_source *s = (const trmi_token_source *)source;
     int64_t tokens = 0;
-    trmi_text_printf(text, ",\"files\":[");
+    trmi_report_open_array(report, "files");
     for (int64_t i = 0; i < s->part_count; i++) {
-        trmi_text_append(text, ",", i > 0);
-        trmi_text_json_string(text, s->parts[i].name);
+        trmi_report_put(report, trmi_string(NULL, s->parts[i].name));
         tokens += s->parts[i].count;
     }
-    trmi_text_printf(text, "],\"tokens\":%lld,\"context\":%lld,\"stride\":%lld", (long long)tokens,
-                     (long long)s->context, (long long)s->stride);
+    trmi_report_close(report);
+    trmi_report_put(report, trmi_int("tokens", tokens), trmi_int("context", s->context),
+                    trmi_int("stride", s->stride));
     if (s->masking > 0) {
-        trmi_text_printf(text, ",\"masking\":%.9g,\"mask_token\":%d", s->masking,
-                         (int)s->mask_token);
+        trmi_report_put(report, trmi_nine("masking", s->masking),
+                        trmi_int("mask_token", s->mask_token));
     }
     if (s->bounded) {
-        trmi_text_printf(text, ",\"boundary_tokens\":[%d,%d]", (int)s->first_token,
-                         (int)s->last_token);
+        trmi_report_open_array(report, "boundary_tokens");
+        trmi_report_put(report, trmi_int(NULL, s->first_token), trmi_int(NULL, s->last_token));
+        trmi_report_close(report);
     }
     if (s->by_documents) {
-        trmi_text_printf(text, ",\"documents\":true");
+        trmi_report_put(report, trmi_bool("documents", true));
     }
 }
 

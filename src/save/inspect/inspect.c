@@ -63,6 +63,7 @@ static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_li
     trm_status status =
         trmi_safetensors_parse(probe->data, (size_t)probe->bytes, probe->path, &file, err);
     trmi_inspect_begin(&report, "safetensors", probe, json, sink, context);
+    r->foreign = true; /* names of metadata are the file's */
     if (status != TRM_OK) {
         return trmi_inspect_end(&report, status, err);
     }
@@ -76,7 +77,7 @@ static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_li
     trmi_report_open_object(r, "metadata");
     for (int64_t i = 0; i < trm_safetensors_metadata_count(file); i++) {
         trm_text_pair pair = trm_safetensors_metadata_at(file, i);
-        trmi_report_put(r, trmi_named_string(pair.key, pair.value));
+        trmi_report_put(r, trmi_string(pair.key, pair.value));
     }
     trmi_report_close(r);
     trmi_report_say_each(r, "metadata", "  [@]%s = []%s\n", NULL);
@@ -86,7 +87,7 @@ static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_li
         put_tensor(r, e->name, e->dtype, e->dims, e->rank, e->offset, e->bytes);
     }
     trmi_report_close(r);
-    status = trmi_inspect_end(&report, TRM_OK, err); /* names of metadata are the file's */
+    status = trmi_inspect_end(&report, TRM_OK, err);
     trm_safetensors_close(file);
     return status;
 }
