@@ -18,40 +18,39 @@
 
 #include "base/arguments.h"
 #include "base/error.h"
+#include "base/format/report.h"
 
 /* Appends info.state_json: the position in the data, the loss scale, the job's description and
- * the notes of callbacks. */
+ * the notes of callbacks, whose names are the user's. */
 static void write_state(const trm_model *model, trmi_text *text) {
-    trmi_text_printf(text,
-                     "{\"epoch\":%lld,\"epoch_step\":%lld,\"batch\":%lld,\"accumulate\":%d,"
-                     "\"samples\":%lld,",
-                     (long long)model->epoch, (long long)model->epoch_step,
-                     (long long)model->train.batch, trmi_accumulate(model),
-                     (long long)model->data_samples);
+    trmi_report r;
+    trmi_report_begin(&r, true);
+    r.foreign = true;
+    trmi_report_put(&r, trmi_int("epoch", model->epoch), trmi_int("epoch_step", model->epoch_step),
+                    trmi_int("batch", model->train.batch),
+                    trmi_int("accumulate", trmi_accumulate(model)),
+                    trmi_int("samples", model->data_samples));
     if (model->first_ranks > 0) {
-        trmi_text_printf(text, "\"first_ranks\":%d,\"rank_batch\":%lld,", (int)model->first_ranks,
-                         (long long)model->changes->rank_batch(model));
+        trmi_report_put(&r, trmi_int("first_ranks", model->first_ranks),
+                        trmi_int("rank_batch", model->changes->rank_batch(model)));
     }
-    trmi_text_printf(text, "\"loss\":");
-    trmi_text_json_number(text, model->loss);
+    trmi_report_put(&r, trmi_real("loss", model->loss));
     trm_loss_scale_state scale;
     if (model->train.exec != NULL && trm_exec_get_loss_scale(model->train.exec, &scale)) {
-        trmi_text_printf(text, ",\"loss_scale\":{\"scale\":");
-        trmi_text_json_number(text, scale.scale);
-        trmi_text_printf(text, ",\"good\":%d,\"bad\":%d,\"skipped\":%lld}", (int)scale.good,
-                         (int)scale.bad, (long long)scale.skipped);
+        trmi_report_open_object(&r, "loss_scale");
+        trmi_report_put(&r, trmi_real("scale", scale.scale), trmi_int("good", scale.good),
+                        trmi_int("bad", scale.bad), trmi_int("skipped", scale.skipped));
+        trmi_report_close(&r);
     }
     if (model->job.length > 0) {
-        trmi_text_printf(text, ",\"job\":%s", model->job.data);
+        trmi_report_put(&r, trmi_json_value("job", model->job.data));
     }
-    trmi_text_printf(text, ",\"notes\":{");
+    trmi_report_open_object(&r, "notes");
     for (int32_t i = 0; i < model->notes_count; i++) {
-        trmi_text_printf(text, "%s", i ? "," : "");
-        trmi_text_json_string(text, model->notes[i].name);
-        trmi_text_printf(text, ":");
-        trmi_text_json_number(text, model->notes[i].value);
+        trmi_report_put(&r, trmi_real(model->notes[i].name, model->notes[i].value));
     }
-    trmi_text_printf(text, "}}");
+    trmi_report_close(&r);
+    trmi_report_append(&r, text);
 }
 
 bool trmi_in_part(const trm_variable *v, bool slots) {

@@ -12,6 +12,7 @@
 #include "comm/launch/launch.h"
 
 #include "base/error.h"
+#include "base/format/report.h"
 #include "base/os.h"
 #include "comm/cluster/cluster_json.h"
 
@@ -368,26 +369,38 @@ static const trm_role role_order[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_
 /* Returns the TF_CONFIG of one task, in the arena; NULL without memory. ports: [count] port of each
  * task on this host. */
 static char *tf_config(trmi_launch *launch, const int32_t *ports, const trmi_task_process *own) {
-    trmi_text text = {0};
-    trmi_text_printf(&text, "{\"cluster\": {");
+    trmi_report r;
+    trmi_report_begin(&r, true);
+    r.spaced = true;
+    trmi_report_open_object(&r, "cluster");
     /* List the addresses by role, in the order of role_order. */
-    for (int o = 0, jobs = 0; o < 4; o++) {
-        int32_t listed = 0;
+    for (int o = 0; o < 4; o++) {
+        bool open = false;
         for (int32_t t = 0; t < launch->count; t++) {
+            char address[32];
             if (launch->tasks[t].role == role_order[o]) {
-                if (listed == 0) {
-                    trmi_text_printf(&text, "%s\"%s\": [", jobs++ ? ", " : "",
-                                     trm_role_name(role_order[o]));
+                if (!open) {
+                    trmi_report_open_array(&r, trm_role_name(role_order[o]));
                 }
-                trmi_text_printf(&text, "%s\"127.0.0.1:%d\"", listed++ ? ", " : "", ports[t]);
+                open = true;
+                snprintf(address, sizeof address, "127.0.0.1:%d", ports[t]);
+                trmi_report_put(&r, trmi_string(NULL, address));
             }
         }
-        trmi_text_append(&text, "]", listed > 0);
+        if (open) {
+            trmi_report_close(&r);
+        }
     }
-    trmi_text_printf(&text, "}, \"task\": {\"type\": \"%s\", \"index\": %d}}",
-                     trm_role_name(own->role), own->index);
-    char *copy = text.failed ? NULL : trmi_arena_strdup(&launch->arena, text.data);
-    trmi_text_free(&text);
+    trmi_report_close(&r);
+    trmi_report_open_object(&r, "task");
+    trmi_report_put(&r, trmi_string("type", trm_role_name(own->role)),
+                    trmi_int("index", own->index));
+    trmi_report_close(&r);
+    char *json = trmi_report_end(&r); /* ends with a new line */
+    char *copy = json == NULL
+                     ? NULL
+                     : trmi_arena_printf(&launch->arena, "%.*s", (int)strcspn(json, "\n"), json);
+    trm_free(json);
     return copy;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/arguments.h"
 #include "base/error.h"
+#include "base/format/report.h"
 #include "base/mapping.h"
 #include "base/memory.h"
 #include "save/append.h"
@@ -192,10 +193,13 @@ failed:
 
 /* ---- lines ----------------------------------------------------------------------------- */
 
+/* Returns whether a value is a float: 9 digits tell it from all others. */
+static bool is_float(double value) { return (double)(float)value == value; }
+
 /* Writes 9 digits for a value that is a float, and as many as necessary for a double, so that equal
  * bits give equal text. */
 static void put_number(trmi_text *line, double value) {
-    if ((double)(float)value == value) {
+    if (is_float(value)) {
         trmi_text_printf(line, "%.9g", value);
     } else {
         trmi_text_json_number(line, value);
@@ -236,21 +240,20 @@ static trm_status put_csv(trm_metrics *metrics, const char *event, int64_t globa
 /* Puts a JSON line together. JSON has no NaN and no infinity, so they become null. */
 static void put_json(trm_metrics *metrics, const char *event, int64_t global_step,
                      const trm_named_scalar *scalars, int64_t count) {
-    trmi_text *line = &metrics->line;
-    trmi_text_printf(line, "{\"time\":%.3f,\"event\":", trmi_os_wall());
-    trmi_text_json_string(line, event);
-    trmi_text_printf(line, ",\"global_step\":%" PRId64, global_step);
+    trmi_report r;
+    char time[40];
+    snprintf(time, sizeof time, "%.3f", trmi_os_wall());
+    trmi_report_begin(&r, true);
+    r.foreign = true; /* names are the caller's */
+    trmi_report_put(&r, trmi_json_value("time", time), trmi_string("event", event),
+                    trmi_int("global_step", global_step));
     for (int64_t i = 0; i < count; i++) {
-        trmi_text_append(line, ",", 1);
-        trmi_text_json_string(line, scalars[i].name);
-        trmi_text_append(line, ":", 1);
-        if (isfinite(scalars[i].value)) {
-            put_number(line, scalars[i].value);
-        } else {
-            trmi_text_append(line, "null", 4);
-        }
+        const char *name = scalars[i].name;
+        double value = scalars[i].value;
+        trmi_report_put(&r, is_float(value) ? trmi_nine(name, value) : trmi_real(name, value));
     }
-    trmi_text_append(line, "}\n", 2);
+    trmi_report_append(&r, &metrics->line);
+    trmi_text_append(&metrics->line, "\n", 1);
 }
 
 /* Contract in trireme/io.h. A line is built in memory kept for this, then appended whole. */

@@ -16,7 +16,6 @@
 #include "train/model.h"
 
 #include "base/error.h"
-#include "base/format/json_member.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "exec/distributed/batches.h"
@@ -33,38 +32,27 @@ typedef struct run_record {
     int32_t rank;       /* whose record is open */
     bool ended, warned;
     uint64_t first_step;  /* global step at which this call began */
-    trmi_text line;       /* the object under construction */
     trm_report_mark mark; /* at the step that was written last */
 } run_record;
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Begins an object. */
-static void begin_line(run_record *r, const char *event) {
-    r->line.length = 0;
-    trmi_text_printf(&r->line, "{\"event\":\"%s\"", event);
-}
-
-/* Append a member to the line. */
-static void put_text(run_record *r, const char *key, const char *value) {
-    trmi_text_json_string_member(&r->line, key, value);
-}
-
-static void put_whole(run_record *r, const char *key, int64_t value) {
-    trmi_text_printf(&r->line, ",\"%s\":%lld", key, (long long)value);
-}
-
-static void put_flag(run_record *r, const char *key, bool value) {
-    trmi_text_printf(&r->line, ",\"%s\":%s", key, value ? "true" : "false");
+/* Begins an object. Names of metrics are the user's. */
+static void begin_line(trmi_report *line, const char *event) {
+    trmi_report_begin(line, true);
+    line->foreign = true;
+    trmi_report_put(line, trmi_string("event", event));
 }
 
 /* Writes the line. Its first failure is logged. */
-static void end_line(run_record *r) {
+static void end_line(run_record *r, trmi_report *line) {
     trm_error err;
-    trmi_text_append(&r->line, "}", 1);
-    trm_status status = TRMI_CHECK_MEMORY(&err, &r->line, "for the record of a run");
-    status =
-        status == TRM_OK ? trm_record_line(r->record, r->line.data, r->line.length, &err) : status;
+    char *json;
+    trm_status status = trmi_report_give(line, "for the record of a run", &json, &err);
+    if (status == TRM_OK) {
+        status = trm_record_line(r->record, json, strlen(json), &err);
+        trm_free(json);
+    }
     if (status != TRM_OK && !r->warned) {
         trmi_log(TRM_LOG_WARN, "train", "%s; training goes on", err.message);
         r->warned = true;
@@ -81,22 +69,21 @@ static void write_start(run_record *r, const trm_progress *p) {
     (void)gethostname(host, sizeof host - 1);
     trm_machine_get(&machine);
     trm_exec_get_info(trm_model_exec(p->model), &info);
-    begin_line(r, "options");
-    put_text(r, "version", trm_version());
-    put_text(r, "host", host);
-    put_whole(r, "cores", machine.cores);
     trm_comm *comm = trmi_model_comm(p->model);
-    put_whole(r, "ranks", comm != NULL ? trm_comm_size(comm) : 1);
-    put_text(r, "unit", "samples");
-    end_line(r);
-    begin_line(r, "start");
-    put_whole(r, "parameters", info.parameter_count);
-    put_whole(r, "predicted_bytes", info.total_bytes);
-    put_whole(r, "epochs", p->epochs);
-    put_whole(r, "epoch_steps", p->epoch_steps);
-    put_flag(r, "resumed", p->global_step > 0);
-    put_whole(r, "global_step", (int64_t)p->global_step);
-    end_line(r);
+    trmi_report line;
+    begin_line(&line, "options");
+    trmi_report_put(&line, trmi_string("version", trm_version()), trmi_string("host", host),
+                    trmi_int("cores", machine.cores),
+                    trmi_int("ranks", comm != NULL ? trm_comm_size(comm) : 1),
+                    trmi_string("unit", "samples"));
+    end_line(r, &line);
+    begin_line(&line, "start");
+    trmi_report_put(&line, trmi_int("parameters", info.parameter_count),
+                    trmi_int("predicted_bytes", info.total_bytes), trmi_int("epochs", p->epochs),
+                    trmi_int("epoch_steps", p->epoch_steps),
+                    trmi_bool("resumed", p->global_step > 0),
+                    trmi_int("global_step", (int64_t)p->global_step));
+    end_line(r, &line);
 }
 
 /* Opens the record of a rank, in place of an open one of another rank.
@@ -131,12 +118,13 @@ static trm_status begin_record(void *context, const trm_progress *p, trm_error *
 static void write_event(run_record *r, trm_training_event event, const trm_progress *p,
                         const trm_mean_step *mean) {
     if (r->record != NULL) {
-        begin_line(r, trm_event_name(event));
-        trmi_text_event(&r->line, event, p, mean);
+        trmi_report line;
+        begin_line(&line, trm_event_name(event));
+        trmi_report_event(&line, event, p, mean);
         if (mean != NULL && mean->samples_per_second > 0) {
-            trmi_text_json_number_member(&r->line, "samples_per_second", mean->samples_per_second);
+            trmi_report_put(&line, trmi_real("samples_per_second", mean->samples_per_second));
         }
-        end_line(r);
+        end_line(r, &line);
     }
 }
 
@@ -187,11 +175,11 @@ static trm_status end_record(void *context, const trm_progress *p, trm_error *er
     run_record *r = context;
     (void)err;
     if (r->record != NULL) {
-        begin_line(r, "done");
-        put_whole(r, "global_step", (int64_t)p->global_step);
-        trmi_text_json_number_member(&r->line, "seconds", p->seconds);
-        put_flag(r, "stopped", p->stopping);
-        end_line(r);
+        trmi_report line;
+        begin_line(&line, "done");
+        trmi_report_put(&line, trmi_int("global_step", (int64_t)p->global_step),
+                        trmi_real("seconds", p->seconds), trmi_bool("stopped", p->stopping));
+        end_line(r, &line);
     }
     r->ended = true;
     return TRM_OK;
@@ -201,12 +189,12 @@ static trm_status end_record(void *context, const trm_progress *p, trm_error *er
 static void close_record(void *context) {
     run_record *r = context;
     if (r->record != NULL && !r->ended) {
-        begin_line(r, "error");
-        put_text(r, "message", "training has ended with an error");
-        end_line(r);
+        trmi_report line;
+        begin_line(&line, "error");
+        trmi_report_put(&line, trmi_string("message", "training has ended with an error"));
+        end_line(r, &line);
     }
     trm_record_close(r->record);
-    trmi_text_free(&r->line);
     trmi_free(r->directory);
     trmi_free(r);
 }

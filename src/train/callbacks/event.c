@@ -10,23 +10,9 @@
 #include "train/callbacks/event.h"
 
 #include "base/arguments.h"
-#include "base/format/json_member.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-/* ---- members --------------------------------------------------------------------------------- */
-
-/* Appends an integer member. */
-static void put_whole(trmi_text *to, const char *key, int64_t value) {
-    trmi_text_printf(to, ",\"%s\":%lld", key, (long long)value);
-}
-
-/* Puts 9 significant digits: equal bits of a float print equal. */
-static void put_real(trmi_text *to, const char *key, double value) {
-    trmi_text_printf(to, isfinite(value) ? ",\"%s\":%.9g" : ",\"%s\":null", key, value);
-}
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
@@ -55,47 +41,44 @@ trm_mean_step trm_take_mean_step(trm_report_mark *mark, const trm_progress *p) {
 }
 
 /* Puts the members of a step; means since the report before (`mean`) where they are known. */
-static void put_step(trmi_text *to, const trm_progress *p, const trm_mean_step *mean) {
-    put_whole(to, "epoch", p->epoch);
-    put_whole(to, "step", p->step);
-    put_whole(to, "global_step", (int64_t)p->global_step);
-    put_real(to, "loss", (double)p->loss);
+static void put_step(trmi_report *to, const trm_progress *p, const trm_mean_step *mean) {
+    trmi_report_put(to, trmi_int("epoch", p->epoch), trmi_int("step", p->step),
+                    trmi_int("global_step", (int64_t)p->global_step),
+                    trmi_nine("loss", (double)p->loss));
     if (mean != NULL) {
-        put_real(to, "step_seconds", mean->step_seconds);
-        put_real(to, "data_wait_seconds", mean->data_wait_seconds);
-        put_real(to, "rank_wait_seconds", mean->rank_wait_seconds);
+        trmi_report_put(to, trmi_nine("step_seconds", mean->step_seconds),
+                        trmi_nine("data_wait_seconds", mean->data_wait_seconds),
+                        trmi_nine("rank_wait_seconds", mean->rank_wait_seconds));
     }
-    put_whole(to, "peak_bytes", trm_peak_bytes());
-    put_real(to, "learning_rate", p->learning_rate);
+    trmi_report_put(to, trmi_int("peak_bytes", trm_peak_bytes()),
+                    trmi_nine("learning_rate", p->learning_rate));
     if (p->loss_scale != NULL) {
-        put_real(to, "loss_scale", p->loss_scale->scale);
-        put_whole(to, "skipped_updates", p->loss_scale->skipped);
+        trmi_report_put(to, trmi_nine("loss_scale", p->loss_scale->scale),
+                        trmi_int("skipped_updates", p->loss_scale->skipped));
     }
 }
 
 /* Appends the members of the end of an epoch. */
-static void put_epoch(trmi_text *to, const trm_progress *p) {
-    put_whole(to, "epoch", p->epoch);
-    put_whole(to, "steps", p->epoch_steps);
-    put_whole(to, "global_step", (int64_t)p->global_step);
-    put_real(to, "loss", (double)p->loss);
-    put_real(to, "seconds", p->epoch_seconds);
-    put_real(to, "wait_seconds", p->wait_seconds);
+static void put_epoch(trmi_report *to, const trm_progress *p) {
+    trmi_report_put(to, trmi_int("epoch", p->epoch), trmi_int("steps", p->epoch_steps),
+                    trmi_int("global_step", (int64_t)p->global_step),
+                    trmi_nine("loss", (double)p->loss), trmi_nine("seconds", p->epoch_seconds),
+                    trmi_nine("wait_seconds", p->wait_seconds));
 }
 
 /* Puts the figures that this kind of model has, and the user's metrics. */
-static void put_evaluation(trmi_text *to, const trm_progress *p) {
+static void put_evaluation(trmi_report *to, const trm_progress *p) {
     const trm_evaluation *e = p->evaluation;
     if (e == NULL) {
         return;
     }
     if (p->epoch > 0) {
-        put_whole(to, "epoch", p->epoch);
+        trmi_report_put(to, trmi_int("epoch", p->epoch));
     }
     if (p->global_step > 0) {
-        put_whole(to, "global_step", (int64_t)p->global_step);
+        trmi_report_put(to, trmi_int("global_step", (int64_t)p->global_step));
     }
-    put_real(to, "loss", e->loss);
+    trmi_report_put(to, trmi_nine("loss", e->loss));
     /* Key and value of each figure, and whether this kind of model has it. */
     const struct {
         bool is_there;
@@ -111,51 +94,56 @@ static void put_evaluation(trmi_text *to, const trm_progress *p) {
                    {e->bits_per_byte > 0, "bits_per_byte", e->bits_per_byte}};
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++) {
         if (figures[i].is_there) {
-            put_real(to, figures[i].key, figures[i].value);
+            trmi_report_put(to, trmi_nine(figures[i].key, figures[i].value));
         }
     }
     for (int32_t i = 0; i < e->metric_count; i++) {
-        trmi_text_append(to, ",", 1);
-        trmi_text_json_string(to, e->metrics[i].name);
-        trmi_text_append(to, ":", 1);
-        trmi_text_json_number(to, e->metrics[i].value);
+        trmi_report_put(to, trmi_real(e->metrics[i].name, e->metrics[i].value));
     }
     if (e->has_tokens) {
-        put_whole(to, "tokens", e->tokens);
+        trmi_report_put(to, trmi_int("tokens", e->tokens));
     }
-    put_whole(to, "samples", e->samples);
-    put_real(to, "seconds", e->seconds);
+    trmi_report_put(to, trmi_int("samples", e->samples), trmi_nine("seconds", e->seconds));
+}
+
+/* Puts a list of ranks, whose numbers are separated by commas already. */
+static void put_ranks(trmi_report *to, const char *key, const char *numbers) {
+    trmi_report_open_array(to, key);
+    trmi_report_put(to, trmi_json_value(NULL, numbers));
+    trmi_report_close(to);
 }
 
 /* Puts the ranks that were lost, have left and have joined. */
-static void put_membership(trmi_text *to, const trm_progress *p) {
+static void put_membership(trmi_report *to, const trm_progress *p) {
     const trm_membership *m = p->membership;
     if (m == NULL) {
         return;
     }
-    put_whole(to, "epoch", m->epoch);
-    put_whole(to, "ranks", m->ranks);
-    put_whole(to, "spare", m->spare_ranks);
-    trmi_text_printf(to, ",\"lost\":[%s],\"left\":[%s],\"joined\":[%s]", m->lost, m->left,
-                     m->joined);
-    put_whole(to, "redone_steps", m->redone_steps);
+    trmi_report_put(to, trmi_int("epoch", m->epoch), trmi_int("ranks", m->ranks),
+                    trmi_int("spare", m->spare_ranks));
+    put_ranks(to, "lost", m->lost);
+    put_ranks(to, "left", m->left);
+    put_ranks(to, "joined", m->joined);
+    trmi_report_put(to, trmi_int("redone_steps", m->redone_steps));
     if (m->restored_step > 0) {
-        trmi_text_printf(to, ",\"restored\":\"checkpoint step %lld\"", (long long)m->restored_step);
+        char from[48];
+        snprintf(from, sizeof from, "checkpoint step %lld", (long long)m->restored_step);
+        trmi_report_put(to, trmi_string("restored", from));
     }
-    put_real(to, "seconds", m->seconds);
-    put_whole(to, "global_step", (int64_t)p->global_step);
+    trmi_report_put(to, trmi_nine("seconds", m->seconds),
+                    trmi_int("global_step", (int64_t)p->global_step));
 }
 
 /* Contract in event.h. */
-void trmi_text_event(trmi_text *to, trm_training_event event, const trm_progress *p,
-                     const trm_mean_step *mean) {
+void trmi_report_event(trmi_report *to, trm_training_event event, const trm_progress *p,
+                       const trm_mean_step *mean) {
     switch (event) {
     case TRM_EVENT_STEP: put_step(to, p, mean); break;
     case TRM_EVENT_EPOCH: put_epoch(to, p); break;
     case TRM_EVENT_EVALUATION: put_evaluation(to, p); break;
     case TRM_EVENT_CHECKPOINT:
-        trmi_text_json_string_member(to, "path", p->checkpoint != NULL ? p->checkpoint : "");
-        put_whole(to, "global_step", (int64_t)p->global_step);
+        trmi_report_put(to, trmi_string("path", p->checkpoint != NULL ? p->checkpoint : ""),
+                        trmi_int("global_step", (int64_t)p->global_step));
         break;
     case TRM_EVENT_MEMBERSHIP: put_membership(to, p); break;
     }
@@ -174,13 +162,16 @@ const char *trm_event_name(trm_training_event event) {
 /* Contract in train.h. */
 size_t trm_event_members(trm_training_event event, const trm_progress *progress,
                          const trm_mean_step *mean, char *text, size_t size) {
-    trmi_text members = {0};
+    trmi_report members;
     TRMI_NEED_OR(0, NULL, progress);
-    trmi_text_event(&members, event, progress, mean);
-    size_t length = members.failed || members.length == 0 ? 0 : members.length - 1;
-    if (text != NULL && size > 0) { /* without the first comma */
-        snprintf(text, size, "%s", length > 0 ? members.data + 1 : "");
+    trmi_report_begin(&members, true);
+    members.foreign = true;
+    trmi_report_event(&members, event, progress, mean);
+    char *object = trmi_report_end(&members); /* the members between braces; NULL: no memory */
+    size_t length = object != NULL ? strlen(object) - 2 : 0;
+    if (text != NULL && size > 0) {
+        snprintf(text, size, "%.*s", (int)length, object != NULL ? object + 1 : "");
     }
-    trmi_text_free(&members);
+    trm_free(object);
     return length;
 }

@@ -12,6 +12,7 @@
 #include "train/model.h"
 
 #include "base/error.h"
+#include "base/format/report.h"
 #include "base/log.h"
 #include "base/os.h"
 
@@ -185,28 +186,34 @@ static const char *const state_words[] = {"none", "running", "done", "failed"};
 /* Contract in estimator.h. The file is replaced atomically, because other roles poll it. */
 trm_status trmi_job_write(const trm_estimator *e, trmi_job_state state, uint64_t global_step,
                           trm_error *err) {
-    char path[4096], text[4096 + TRMI_STRETCHES * 160];
+    char path[4096], *text;
     if (e->config.model_dir == NULL) {
         return TRM_OK;
     }
     snprintf(path, sizeof path, "%s/job.json", e->config.model_dir);
-    int length = snprintf(text, sizeof text,
-                          "{\"state\": \"%s\", \"global_step\": %llu, \"pid\": %d, "
-                          "\"job\": %.3000s, \"dealt\": [",
-                          state_words[state], (unsigned long long)global_step, (int)getpid(),
-                          e->job.length > 0 ? e->job.data : "{}");
+    TRMI_TRY(trmi_os_make_dirs(NULL, e->config.model_dir, err));
+    trmi_report r;
+    trmi_report_begin(&r, true);
+    r.spaced = true;
+    trmi_report_put(&r, trmi_string("state", state_words[state]),
+                    trmi_unsigned("global_step", global_step), trmi_int("pid", getpid()),
+                    trmi_json_value("job", e->job.length > 0 ? e->job.data : "{}"));
     /* how samples were dealt out, for a resume with other numbers */
+    trmi_report_open_array(&r, "dealt");
     for (int32_t i = 0; i < e->dealt.count; i++) {
         const trmi_stretch *s = &e->dealt.list[i];
-        length += snprintf(text + length, sizeof text - (size_t)length,
-                           "%s[%lld, %lld, %lld, %lld, %lld, %lld, %lld]", i > 0 ? ", " : "",
-                           (long long)s->step, (long long)s->epoch, (long long)s->used,
-                           (long long)s->workers, (long long)s->batch, (long long)s->batches,
-                           (long long)s->first);
+        trmi_report_open_array(&r, NULL);
+        trmi_report_put(&r, trmi_int(NULL, s->step), trmi_int(NULL, s->epoch),
+                        trmi_int(NULL, s->used), trmi_int(NULL, s->workers),
+                        trmi_int(NULL, s->batch), trmi_int(NULL, s->batches),
+                        trmi_int(NULL, s->first));
+        trmi_report_close(&r);
     }
-    length += snprintf(text + length, sizeof text - (size_t)length, "]}\n");
-    TRMI_TRY(trmi_os_make_dirs(NULL, e->config.model_dir, err));
-    return trmi_os_replace_file(NULL, path, text, (size_t)length, err);
+    trmi_report_close(&r);
+    TRMI_TRY(trmi_report_give(&r, "for job.json", &text, err));
+    trm_status status = trmi_os_replace_file(NULL, path, text, strlen(text), err);
+    trm_free(text);
+    return status;
 }
 
 /* Returns the parsed job.json, NULL if there is none; the caller releases it. */

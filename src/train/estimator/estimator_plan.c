@@ -33,9 +33,8 @@ const char *trmi_estimator_mode_text(const trm_estimator *e, char *text, size_t 
 static void put_plan(const trm_estimator *e, trmi_report *r) {
     const trm_run_config *c = &e->config;
     const trm_ps_strategy *s = &e->strategy;
-    char mode[32], folder[4096], seed[24];
+    char mode[32], folder[4096];
     trmi_estimator_ps_folder(e, folder, sizeof folder);
-    snprintf(seed, sizeof seed, "%llu", (unsigned long long)c->tf_random_seed);
     trmi_report_put(
         r, trmi_string("event", "plan"),
         trmi_string("role", e->has_roles ? trm_role_name(e->role) : "local"),
@@ -50,7 +49,7 @@ static void put_plan(const trm_estimator *e, trmi_report *r) {
         trmi_real("keep_checkpoint_every_n_hours", c->checkpoints.writer.keep_every_hours),
         trmi_int("save_summary_steps", c->save_summary_steps),
         trmi_int("log_step_count_steps", c->log_step_count_steps),
-        trmi_json_value("tf_random_seed", seed),
+        trmi_unsigned("tf_random_seed", c->tf_random_seed),
         trmi_int("iterations_per_loop", c->iterations_per_loop),
         trmi_bool("enable_data_pre_proc", s->training.prefetch != TRM_OFF),
         trmi_bool("mix_compile_mode", e->has_roles),

@@ -19,6 +19,7 @@
 #include "train/estimator/states_file.h"
 
 #include "base/error.h"
+#include "base/format/report.h"
 #include "base/log.h"
 #include "base/os.h"
 
@@ -161,7 +162,7 @@ static void add_tables(const saver *s, const trm_model *model, list *l) {
 static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err) {
     const trm_model *model = p->model;
     list l = {.arena = {.chunk_bytes = 1 << 20}};
-    char state[256];
+    char *state = NULL;
     int64_t room =
         trm_exec_variable_count(model->train.exec) + trmi_remote_table_count(model->remote);
     trm_status status = TRMI_NEW(err, l.tensors, room + 1, "for a list of tensors");
@@ -173,10 +174,13 @@ static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err)
     if (status == TRM_OK) {
         add_tables(s, model, &l);
         /* "batch": 0 marks a checkpoint of weights only: a resume uses the servers' files. */
-        snprintf(state, sizeof state,
-                 "{\"epoch\":%" PRId64 ",\"epoch_step\":%" PRId64 ",\"batch\":0,"
-                 "\"accumulate\":1,\"samples\":0,\"loss\":%.9g,\"notes\":{}}",
-                 model->epoch, model->epoch_step, (double)model->loss);
+        trmi_report r;
+        trmi_report_begin(&r, true);
+        trmi_report_put(&r, trmi_int("epoch", model->epoch),
+                        trmi_int("epoch_step", model->epoch_step), trmi_int("batch", 0),
+                        trmi_int("accumulate", 1), trmi_int("samples", 0),
+                        trmi_nine("loss", (double)model->loss), trmi_json_value("notes", "{}"));
+        status = trmi_report_give(&r, "for a checkpoint", &state, err);
         /* tables are read row by row while they are written */
         trm_checkpoint_part parts[] = {{.name = "model",
                                         .tensors = l.tensors,
@@ -191,7 +195,8 @@ static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err)
                                           .config_json = model->options.description,
                                           .state_json = state};
         trm_named_tensor *slots = NULL;
-        if (s->estimator->strategy.training.tables_only) { /* hybrid: the executor has the slots */
+        /* hybrid: the executor has the slots */
+        if (status == TRM_OK && s->estimator->strategy.training.tables_only) {
             status = trmi_gather(model->train.exec, true, &l.arena, &slots, &parts[1].count, err);
             parts[1].tensors = slots;
         }
@@ -199,6 +204,7 @@ static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err)
             status = trm_checkpoint_save(s->writer, &info, parts, parts[1].count > 0 ? 2 : 1, err);
         }
     }
+    trm_free(state);
     trmi_free(l.tensors);
     trmi_arena_free(&l.arena);
     return status;

@@ -16,7 +16,7 @@
 #include "train/model.h"
 
 #include "base/error.h"
-#include "base/format/json_member.h"
+#include "base/format/report.h"
 #include "base/log.h"
 #include "base/optimizer_rule.h"
 #include "data/pipeline/dataset.h"
@@ -53,8 +53,8 @@ static uint64_t digest_network(const trm_model *model) {
         XXH3_64bits_update(&state, name, strlen(name));
         XXH3_64bits_update(&state, size, sizeof size);
     }
-    /* Describe kinds of operators, names and shapes of parameters. Rows that servers give (remote)
-     * have the size of a batch and are left out. */
+    /* Kinds of operators, names and shapes of parameters. Rows that servers give (remote) have the
+     * size of a batch and are left out. */
     bool adapts = false;
     for (int64_t i = 0; i < graph->ops_count; i++) {
         const trmi_op *op = &graph->ops[i];
@@ -102,80 +102,88 @@ static double label_smoothing(const trm_graph *graph) {
 /* Returns `fallback` for 0. */
 static double or_else(double value, double fallback) { return value == 0 ? fallback : value; }
 
-/* Adds what changes the gradients of equal batches: loss, scaling, clipping, how ranks share. */
-static void add_gradients(trmi_text *text, const trm_model *model) {
+/* Puts what changes the gradients of equal batches: loss, scaling, clipping, how ranks share. */
+static void put_gradients(trmi_report *r, const trm_model *model) {
     const trm_model_options *o = &model->options;
     const trm_parallel_options *ranks = &o->exec.parallel;
     const trm_optimizer_options *rule = &o->exec.optimizer;
     const bool adam = rule->kind == TRM_ADAM;
-    char samples[64];
-    trmi_text_json_number_member(text, "label_smoothing", label_smoothing(model->train.graph));
-    trmi_text_json_number_member(text, "clip_norm", rule->clip_norm);
-    trmi_text_json_number_member(text, "beta1", or_else(rule->beta1, adam ? 0.9 : 0));
-    trmi_text_json_number_member(text, "beta2", or_else(rule->beta2, adam ? 0.999 : 0));
-    trmi_text_json_number_member(text, "epsilon", rule->epsilon);
-    trmi_text_json_number_member(text, "decay_all", rule->decay_all);
-    trmi_text_json_number_member(text, "decay_biases", rule->decay_biases);
-    trmi_text_json_number_member(text, "trust_coefficient",
-                                 or_else(rule->trust_coefficient, 0.001));
-    trmi_text_json_number_member(text, "initial_accumulator", rule->initial_accumulator);
-    trmi_text_json_number_member(text, "l1", rule->l1);
-    trmi_text_json_number_member(text, "l2", rule->l2);
-    trmi_text_printf(text, ",\"loss_scale\":\"%s\"",
-                     !o->exec.loss_scale.on       ? "off"
-                     : o->exec.loss_scale.dynamic ? "dynamic"
-                                                  : "fixed");
-    trmi_text_json_number_member(text, "strict_block", ranks->block);
-    trmi_text_printf(text, ",\"elastic_batch\":\"%s\"", model->first_ranks > 0 ? "rank" : "global");
+    char samples[64], norm[96];
+    trmi_report_put(r, trmi_real("label_smoothing", label_smoothing(model->train.graph)),
+                    trmi_real("clip_norm", rule->clip_norm),
+                    trmi_real("beta1", or_else(rule->beta1, adam ? 0.9 : 0)),
+                    trmi_real("beta2", or_else(rule->beta2, adam ? 0.999 : 0)),
+                    trmi_real("epsilon", rule->epsilon), trmi_real("decay_all", rule->decay_all),
+                    trmi_real("decay_biases", rule->decay_biases),
+                    trmi_real("trust_coefficient", or_else(rule->trust_coefficient, 0.001)),
+                    trmi_real("initial_accumulator", rule->initial_accumulator),
+                    trmi_real("l1", rule->l1), trmi_real("l2", rule->l2),
+                    trmi_string("loss_scale", !o->exec.loss_scale.on       ? "off"
+                                              : o->exec.loss_scale.dynamic ? "dynamic"
+                                                                           : "fixed"),
+                    trmi_real("strict_block", ranks->block),
+                    trmi_string("elastic_batch", model->first_ranks > 0 ? "rank" : "global"));
     if (trmi_model_size(model) > 1) {
-        trmi_text_printf(text, ",\"reduce\":\"%s\",\"wire\":\"%s\"", ranks->sum ? "sum" : "mean",
-                         trm_dtype_name(ranks->wire == 0 ? TRM_FLOAT32 : ranks->wire));
+        trmi_report_put(
+            r, trmi_string("reduce", ranks->sum ? "sum" : "mean"),
+            trmi_string("wire", trm_dtype_name(ranks->wire == 0 ? TRM_FLOAT32 : ranks->wire)));
     }
     if (o->exec.loss_scale.on) {
-        trmi_text_json_number_member(text, "loss_scale_first",
-                                     or_else(o->exec.loss_scale.initial, 65536));
+        trmi_report_put(r,
+                        trmi_real("loss_scale_first", or_else(o->exec.loss_scale.initial, 65536)));
     }
     if (trmi_model_norm_samples(model, samples, sizeof samples)) {
-        trmi_text_printf(text, ",\"batch_norm\":\"over %s samples\"", samples);
+        snprintf(norm, sizeof norm, "over %s samples", samples);
+        trmi_report_put(r, trmi_string("batch_norm", norm));
+    }
+}
+
+/* Puts the fixed keys. `digest`: of the data, if there are some. */
+static void put_fixed(trmi_report *r, const trm_model *model, const trm_dataset *data,
+                      uint64_t digest) {
+    const trm_exec_options *o = &model->options.exec;
+    char text[96];
+    snprintf(text, sizeof text, "%016" PRIx64, digest_network(model));
+    trmi_report_put(r, trmi_string("network", text),
+                    trmi_string("precision", precision_name(o->precision)),
+                    trmi_string("backend", o->backend == NULL ? "onednn" : o->backend));
+    snprintf(text, sizeof text, "%s%s", trmi_optimizer_of(o->optimizer.kind)->name,
+             o->optimizer.decoupled ? " decoupled" : "");
+    trmi_report_put(r, trmi_string("optimizer", text));
+    if (data != NULL) {
+        snprintf(text, sizeof text, "%lld samples, digest %016" PRIx64,
+                 (long long)trm_dataset_sample_count(data), digest);
+        trmi_report_put(r, trmi_string("data", text));
     }
 }
 
 /* Contract in job.h. Fixed keys first, then settings that may change. */
 trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, trmi_text *text,
                              trm_error *err) {
-    const trm_model_options *o = &model->options;
-    const trm_learning_rate *rate = &o->learning_rate;
+    const trm_learning_rate *rate = &model->options.learning_rate;
+    const trm_optimizer_options *rule = &model->options.exec.optimizer;
     uint64_t digest = 0;
-    trmi_text_printf(text, "{\"network\":\"%016" PRIx64 "\"", digest_network(model));
-    trmi_text_printf(text, ",\"precision\":\"%s\",\"backend\":", precision_name(o->exec.precision));
-    trmi_text_json_string(text, o->exec.backend == NULL ? "onednn" : o->exec.backend);
-    trmi_text_printf(text, ",\"optimizer\":\"%s%s\"",
-                     trmi_optimizer_of(o->exec.optimizer.kind)->name,
-                     o->exec.optimizer.decoupled ? " decoupled" : "");
-    if (data != NULL) {
-        TRMI_TRY(trmi_dataset_fingerprint(data, &digest, err));
-        trmi_text_printf(text, ",\"data\":\"%lld samples, digest %016" PRIx64 "\"",
-                         (long long)trm_dataset_sample_count(data), digest);
-    }
-    trmi_text_printf(text, ",\"schedule\":\"%s\"", decay_name(rate->decay));
-    trmi_text_json_number_member(text, "learning_rate", rate->base);
-    trmi_text_json_number_member(text, "end_learning_rate", rate->end);
-    trmi_text_json_number_member(text, "warmup_steps", (double)rate->warmup_steps);
-    trmi_text_json_number_member(text, "warmup_start", rate->warmup_start);
-    trmi_text_json_number_member(text, "schedule_steps", (double)rate->total_steps);
-    trmi_text_json_number_member(text, "decay_steps", (double)rate->every_steps);
-    trmi_text_json_number_member(text, "gamma", or_else(rate->gamma, 0.1));
-    trmi_text_json_number_member(text, "power", or_else(rate->power, 1));
-    trmi_text_json_number_member(text, "momentum", o->exec.optimizer.momentum);
-    trmi_text_json_number_member(text, "weight_decay", o->exec.optimizer.weight_decay);
-    add_gradients(text, model);
-    trmi_job_add_operators(text, model->train.graph);
+    trmi_report r;
+    TRMI_TRY(data != NULL ? trmi_dataset_fingerprint(data, &digest, err) : TRM_OK);
+    trmi_report_begin(&r, true);
+    put_fixed(&r, model, data, digest);
+    trmi_report_put(
+        &r, trmi_string("schedule", decay_name(rate->decay)),
+        trmi_real("learning_rate", rate->base), trmi_real("end_learning_rate", rate->end),
+        trmi_real("warmup_steps", (double)rate->warmup_steps),
+        trmi_real("warmup_start", rate->warmup_start),
+        trmi_real("schedule_steps", (double)rate->total_steps),
+        trmi_real("decay_steps", (double)rate->every_steps),
+        trmi_real("gamma", or_else(rate->gamma, 0.1)), trmi_real("power", or_else(rate->power, 1)),
+        trmi_real("momentum", rule->momentum), trmi_real("weight_decay", rule->weight_decay));
+    put_gradients(&r, model);
+    trmi_job_put_operators(&r, model->train.graph);
     if (model->servers[0] != '\0') {
-        trmi_text_printf(text, ",\"servers\":\"%s\"", model->servers);
+        trmi_report_put(&r, trmi_string("servers", model->servers));
     }
-    trmi_text_json_number_member(text, "epochs", (double)model->wanted_epochs);
-    trmi_text_json_number_member(text, "steps", (double)model->wanted_steps);
-    trmi_text_printf(text, "}");
+    trmi_report_put(&r, trmi_real("epochs", (double)model->wanted_epochs),
+                    trmi_real("steps", (double)model->wanted_steps));
+    trmi_report_append(&r, text);
     return TRMI_CHECK_MEMORY(err, text, "for the description of a job");
 }
 

@@ -13,6 +13,7 @@
 #include "base/hash/hash.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -86,8 +87,8 @@ static double number_of(const setting *s, const trmi_op *op, int32_t i) {
     return 0;
 }
 
-/* Appends one setting; nothing if no operator has that kind. */
-static void add_setting(trmi_text *text, const trm_graph *graph, const setting *s) {
+/* Puts one setting; nothing if no operator has that kind. */
+static void put_setting(trmi_report *report, const trm_graph *graph, const setting *s) {
     uint64_t digest = TRMI_HASH_BEGIN;
     double first = 0, sum = 0;
     bool any = false, equal = true;
@@ -107,17 +108,16 @@ static void add_setting(trmi_text *text, const trm_graph *graph, const setting *
     if (!any) {
         return;
     }
-    trmi_text_printf(text, ",\"%s\":", s->name);
-    if (equal || s->type == FLAG) {
-        trmi_text_json_number(text, s->type == FLAG ? sum : first);
-    } else {
-        trmi_text_printf(text, "\"several, digest %016" PRIx64 "\"", digest);
-    }
+    char several[40];
+    snprintf(several, sizeof several, "several, digest %016" PRIx64, digest);
+    trmi_report_put(report, equal || s->type == FLAG
+                                ? trmi_real(s->name, s->type == FLAG ? sum : first)
+                                : trmi_string(s->name, several));
 }
 
 /* Contract in job_operators.h. In the order of the table. */
-void trmi_job_add_operators(trmi_text *text, const trm_graph *graph) {
+void trmi_job_put_operators(trmi_report *report, const trm_graph *graph) {
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
-        add_setting(text, graph, &settings[i]);
+        put_setting(report, graph, &settings[i]);
     }
 }

@@ -5,12 +5,12 @@
 #ifndef TRMI_TRAIN_JOB_JOB_OPERATORS_H
 #define TRMI_TRAIN_JOB_JOB_OPERATORS_H
 
-#include "base/memory.h"
+#include "base/format/report.h"
 #include "graph/graph_ir.h"
 
-/* Appends `,"dropout.rate":0.1` and the like for each setting that operators of the forward phase
+/* Puts "dropout.rate": 0.1 and the like for each setting that operators of the forward phase
  * have: a number if all have the same one, else a hash of all in their order; of a flag the number
  * of operators that have it. */
-void trmi_job_add_operators(trmi_text *text, const trm_graph *graph);
+void trmi_job_put_operators(trmi_report *report, const trm_graph *graph);
 
 #endif
