@@ -112,32 +112,42 @@ typedef struct scaling {
     int count;
 } scaling;
 
+/* Puts a plan for a number of devices: a line of text, members of JSON. */
+static void put_row(int64_t devices, const trm_hardware_plan_info *info) {
+    app_put(app_int("devices", devices, "%8d devices"), app_bool("fits", info->fits, NULL),
+            app_real("step_seconds", info->step_seconds, "  %.3f s a step"),
+            app_real("tokens_per_second_per_device", info->tokens_per_second,
+                     "  %.0f tokens/s a device"),
+            app_real("mfu", info->utilisation, "  MFU %.1f{1e2} %%"),
+            app_real("memory_bytes", info->memory_bytes, "  %.1f{1e-9} GB"),
+            app_text(NULL, info->fits ? "" : "  does not fit", "%s"));
+}
+
 /* Writes the page of --html: the report, and as its member "scaling" the rows of a simulation. */
 static trm_status write_page(const char *path, const trm_hardware_plan *plan,
                              const scaling *simulated, trm_error *err) {
-    enum { ROW_BYTES = 256 };
-    char *json = trm_hardware_plan_report(plan, true), *all = NULL;
-    size_t bytes = json != NULL ? strlen(json) + 64 + (size_t)simulated->count * ROW_BYTES : 0;
-    all = json != NULL ? malloc(bytes) : NULL;
-    trm_status status = all != NULL ? TRM_OK : app_no_memory(err, "for the page");
-    if (status == TRM_OK) {
-        size_t used = strlen(json) - 1; /* without the last brace */
-        memcpy(all, json, used);
-        for (int i = 0; i < simulated->count; i++) {
-            const trm_hardware_plan_info *row = &simulated->rows[i].info;
-            used += (size_t)snprintf(
-                all + used, bytes - used,
-                "%s{\"devices\":%lld,\"fits\":%s,\"step_seconds\":%.9g,"
-                "\"tokens_per_second_per_device\":%.9g,\"mfu\":%.9g,\"memory_bytes\":%.0f}",
-                i == 0 ? ",\"scaling\":[" : ",", (long long)simulated->rows[i].devices,
-                row->fits ? "true" : "false", row->step_seconds, row->tokens_per_second,
-                row->utilisation, row->memory_bytes);
-        }
-        snprintf(all + used, bytes - used, simulated->count > 0 ? "]}" : "}");
-        status = app_write_page(path, APP_PAGE_CLUSTER, "Plan for a cluster", all, err);
+    char *json = trm_hardware_plan_report(plan, true);
+    if (json == NULL) {
+        return app_no_memory(err, "for the page");
     }
-    free(all);
+    json[strlen(json) - 1] = '\0'; /* its members stand between braces */
+    app_begin(APP_KEPT, NULL, NULL);
+    app_put(app_members(json + 1));
+    if (simulated->count > 0) {
+        app_open_array("scaling");
+        for (int i = 0; i < simulated->count; i++) {
+            app_open_item();
+            put_row(simulated->rows[i].devices, &simulated->rows[i].info);
+            app_close();
+        }
+        app_close();
+    }
+    char *all = app_end_kept();
     trm_free(json);
+    trm_status status = all != NULL
+                            ? app_write_page(path, APP_PAGE_CLUSTER, "Plan for a cluster", all, err)
+                            : app_no_memory(err, "for the page");
+    free(all);
     return status;
 }
 
@@ -187,15 +197,9 @@ static trm_status print_scaling(trm_hardware_plan_options options, int64_t large
             continue;
         }
         trm_hardware_plan_get_info(plan, &info);
-        app_tell(APP_RESULT, "event", "simulation",
-                 app_int("devices", options.devices, "%8d devices"),
-                 app_bool("fits", info.fits, NULL),
-                 app_real("step_seconds", info.step_seconds, "  %.3f s a step"),
-                 app_real("tokens_per_second_per_device", info.tokens_per_second,
-                          "  %.0f tokens/s a device"),
-                 app_real("mfu", info.utilisation, "  MFU %.1f{1e2} %%"),
-                 app_real("memory_bytes", info.memory_bytes, "  %.1f{1e-9} GB"),
-                 app_text(NULL, info.fits ? "" : "  does not fit", "%s"));
+        app_begin(APP_RESULT, "event", "simulation");
+        put_row(options.devices, &info);
+        app_end();
         if (out->count < (int)(sizeof out->rows / sizeof out->rows[0])) {
             out->rows[out->count].devices = options.devices;
             out->rows[out->count++].info = info;

@@ -154,16 +154,15 @@ static trm_status write_page(const app_context *app, const trm_planner *planner,
                              const char *simulation, trm_error *err) {
     char title[160];
     char *plan = trm_planner_report(planner, true);
-    size_t bytes = (plan != NULL ? strlen(plan) : 0) +
-                   (simulation != NULL ? strlen(simulation) : 0) + sizeof title + 128;
-    char *json = malloc(bytes);
+    const char *model = app->model->name;
+    app_begin(APP_KEPT, NULL, NULL);
+    app_put(app_text("model", model, NULL), app_raw("plan", plan),
+            app_raw("simulation", simulation));
+    char *json = app_end_kept();
     trm_status status = TRM_OK;
     if (plan == NULL || json == NULL) {
         status = app_no_memory(err, "for the page");
     } else {
-        const char *model = app->model->name; /* of the table of models: no quotes */
-        snprintf(json, bytes, "{\"model\":\"%s\",\"plan\":%s,\"simulation\":%s}", model, plan,
-                 simulation != NULL ? simulation : "null");
         snprintf(title, sizeof title, "%s: %s", model, simulation != NULL ? "simulation" : "plan");
         status = app_write_page(app->o.html, APP_PAGE_PLAN, title, json, err);
     }

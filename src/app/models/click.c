@@ -354,26 +354,24 @@ static void print_layers(const int64_t *widths, int32_t count, char *text, size_
     }
 }
 
-/* Writes the object "click". Every key is read back by recall_click below, unless its flag is
- * given. */
-static void describe_click(const app_network *network, char *text, size_t size) {
+/* Puts the members of the object "click". Every key is read back by recall_click below, unless its
+ * flag is given. */
+static void describe_click(const app_network *network) {
     static const char *const poolings[] = {"sum", "mean", "sqrtn"};
     const app_click_network *n = &network->click;
     const trm_recommender_options *o = &n->options;
     char hidden[APP_LAYERS_MAX * 8], bottom[APP_LAYERS_MAX * 8];
     print_layers(o->hidden, o->hidden_count, hidden, sizeof hidden);
     print_layers(o->bottom, o->bottom_count, bottom, sizeof bottom);
-    snprintf(text, size,
-             "{\"fields\":%lld,\"dense\":%lld,\"table_rows\":%lld,\"rows\":%lld,\"width\":%lld,"
-             "\"hidden\":\"%s\","
-             "\"bottom\":\"%s\",\"pooling\":\"%s\",\"cross_layers\":%d,\"cross_rank\":%lld,"
-             "\"stacked\":%s,"
-             "\"no_wide_dense\":%s,\"vocabulary\":%s,\"field_tables\":\"%s\"}",
-             (long long)n->fields, (long long)n->dense, (long long)n->field_rows,
-             (long long)o->rows, (long long)o->width, hidden, bottom, poolings[o->pooling],
-             (int)o->cross_layers, (long long)o->cross_rank, o->stacked ? "true" : "false",
-             o->wide_dense == TRM_OFF ? "true" : "false", n->by_vocabulary ? "true" : "false",
-             n->field_tables != NULL ? n->field_tables : "");
+    app_put(app_int("fields", n->fields, NULL), app_int("dense", n->dense, NULL),
+            app_int("table_rows", n->field_rows, NULL), app_int("rows", o->rows, NULL),
+            app_int("width", o->width, NULL), app_text("hidden", hidden, NULL),
+            app_text("bottom", bottom, NULL), app_text("pooling", poolings[o->pooling], NULL),
+            app_int("cross_layers", o->cross_layers, NULL),
+            app_int("cross_rank", o->cross_rank, NULL), app_bool("stacked", o->stacked, NULL),
+            app_bool("no_wide_dense", o->wide_dense == TRM_OFF, NULL),
+            app_bool("vocabulary", n->by_vocabulary, NULL),
+            app_text("field_tables", n->field_tables != NULL ? n->field_tables : "", NULL));
 }
 
 /* Takes a number from the description unless the flag is given. */

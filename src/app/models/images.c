@@ -124,18 +124,23 @@ static trm_status settle_vit_network(const app_context *app, trm_dataset *data,
     return status == TRM_OK ? app_read_lora(f->lora, &v->lora, err) : status;
 }
 
-/* Writes the object "vit". Every key is read back by recall_vit, unless its flag is given. */
-static void describe_vit(const app_network *network, char *text, size_t size) {
+/* Puts an array of three numbers, one for each channel of an image. */
+static void put_channels(const char *key, const double values[3]) {
+    app_open_array(key);
+    app_put(app_exact("", values[0]), app_exact("", values[1]), app_exact("", values[2]));
+    app_close();
+}
+
+/* Puts the members of the object "vit". Every key is read back by recall_vit, unless its flag is
+ * given. */
+static void describe_vit(const app_network *network) {
     const trm_vit_options *v = &network->vit;
-    snprintf(
-        text, size,
-        "{\"layers\":%lld,\"width\":%lld,\"heads\":%lld,\"hidden\":%lld,\"patch\":%lld,"
-        "\"epsilon\":%.17g,\"image_mean\":[%.17g,%.17g,%.17g],\"image_std\":[%.17g,%.17g,%.17g],"
-        "\"lora\":\"%s\"}",
-        (long long)v->layers, (long long)v->width, (long long)v->heads, (long long)v->hidden,
-        (long long)v->patch, v->epsilon, network->image_mean[0], network->image_mean[1],
-        network->image_mean[2], network->image_std[0], network->image_std[1], network->image_std[2],
-        network->lora != NULL ? network->lora : "");
+    app_put(app_int("layers", v->layers, NULL), app_int("width", v->width, NULL),
+            app_int("heads", v->heads, NULL), app_int("hidden", v->hidden, NULL),
+            app_int("patch", v->patch, NULL), app_exact("epsilon", v->epsilon));
+    put_channels("image_mean", network->image_mean);
+    put_channels("image_std", network->image_std);
+    app_put(app_text("lora", network->lora != NULL ? network->lora : "", NULL));
 }
 
 /* Takes the options of a network that a file describes, unless flags give them. */

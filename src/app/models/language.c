@@ -278,25 +278,25 @@ static trm_node take_loss(trm_graph *graph, trm_node value, const trm_inputs *in
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
-/* Writes the object "language". Every key is read back by recall_language, unless its flag is
- * given. */
-static void describe_language(const app_network *network, char *text, size_t size) {
-    const trm_language_options *o = &network->language.options;
-    snprintf(text, size,
-             "{\"context\":%lld,\"positions\":%lld,\"layers\":%lld,\"width\":%lld,\"heads\":%lld,"
-             "\"kv_heads\":%lld,\"hidden\":%lld,\"vocabulary\":%lld,\"epsilon\":%.17g,"
-             "\"rotary_theta\":%.17g,\"untied\":%s,\"experts\":%lld,\"top_experts\":%lld,"
-             "\"masking\":%.17g,\"mask_token\":%lld,\"documents\":%s,"
-             "\"boundary_tokens\":\"%s\",\"tokens\":\"%s\",\"lora\":\"%s\"}",
-             (long long)network->language.tokens, (long long)o->context, (long long)o->layers,
-             (long long)o->width, (long long)o->heads, (long long)o->kv_heads, (long long)o->hidden,
-             (long long)o->vocabulary, o->epsilon, o->rotary_theta, o->untied ? "true" : "false",
-             (long long)o->experts, (long long)o->top_experts, network->language.masking,
-             (long long)network->language.mask_token,
-             network->language.documents ? "true" : "false",
-             network->language.boundary_tokens != NULL ? network->language.boundary_tokens : "",
-             network->language.tokenizer != NULL ? network->language.tokenizer : "",
-             network->lora != NULL ? network->lora : "");
+/* Returns "" for NULL. */
+static const char *or_empty(const char *text) { return text != NULL ? text : ""; }
+
+/* Puts the members of the object "language". Every key is read back by recall_language, unless its
+ * flag is given. */
+static void describe_language(const app_network *network) {
+    const app_language_network *n = &network->language;
+    const trm_language_options *o = &n->options;
+    app_put(app_int("context", n->tokens, NULL), app_int("positions", o->context, NULL),
+            app_int("layers", o->layers, NULL), app_int("width", o->width, NULL),
+            app_int("heads", o->heads, NULL), app_int("kv_heads", o->kv_heads, NULL),
+            app_int("hidden", o->hidden, NULL), app_int("vocabulary", o->vocabulary, NULL),
+            app_exact("epsilon", o->epsilon), app_exact("rotary_theta", o->rotary_theta),
+            app_bool("untied", o->untied, NULL), app_int("experts", o->experts, NULL),
+            app_int("top_experts", o->top_experts, NULL), app_exact("masking", n->masking),
+            app_int("mask_token", n->mask_token, NULL), app_bool("documents", n->documents, NULL),
+            app_text("boundary_tokens", or_empty(n->boundary_tokens), NULL),
+            app_text("tokens", or_empty(n->tokenizer), NULL),
+            app_text("lora", or_empty(network->lora), NULL));
 }
 
 /* Returns a whole number of the description; 0 if it has none. */

@@ -50,8 +50,9 @@ typedef struct app_model_kind {
     /* determines the sizes of the network from flags, checkpoint and data */
     trm_status (*network_of)(const app_context *app, trm_dataset *data, app_network *out,
                              trm_error *err);
-    /* write the object `key` of a checkpoint's description, and read the options back from it */
-    void (*describe)(const app_network *network, char *text, size_t size);
+    /* put the members of the object `key` of a checkpoint's description (app/output/values.h), and
+     * read the options back from it */
+    void (*describe)(const app_network *network);
     trm_status (*recall)(app_context *app, const json_t *object, trm_error *err);
     /* take the options from a Hugging Face folder, unless flags give them, and set those of a
      * folder to export; NULL: there are no such folders of these models */

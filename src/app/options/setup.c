@@ -113,27 +113,38 @@ static trm_learning_rate rate_of(const app_options *o) {
     return out;
 }
 
-/* Writes the description of the run that checkpoints keep, as JSON. No text needs escapes: all
- * are words of fixed choice, and the model's name is in the list of models. */
-static void describe_run(const app_options *o, const app_network *n, char *text, size_t size) {
+/* Writes the description of the run that checkpoints keep, as JSON.
+ *   errors  NOMEM; INVALID: longer than a description may be */
+static trm_status describe_run(const app_options *o, app_network *n, trm_error *err) {
     const app_model_kind *kind = n->model->kind;
-    char own[2048] = "";
+    app_begin(APP_KEPT, NULL, NULL);
+    app_put(
+        app_text("model", n->model->name, NULL), app_int("classes", n->classes, NULL),
+        app_text("stem", n->stem, NULL), app_int("image_size", o->image_size, NULL),
+        app_int("batch_size", o->batch_size, NULL), app_text("precision", o->precision, NULL),
+        app_text("optimizer", o->optimizer, NULL),
+        app_real("learning_rate", o->learning_rate, NULL), app_real("momentum", o->momentum, NULL),
+        app_real("weight_decay", o->weight_decay, NULL), app_text("schedule", o->schedule, NULL),
+        app_int("warmup_steps", o->warmup_steps, NULL),
+        app_real("label_smoothing", o->label_smoothing, NULL), app_text("loss", o->loss, NULL),
+        app_int("epochs", o->epochs, NULL), app_int("steps", o->steps, NULL),
+        app_bool("exact_guide", o->fixed_recipe, NULL), app_text("version", trm_version(), NULL));
     if (kind->key != NULL) {
-        snprintf(own, sizeof own, ",\"%s\":", kind->key);
-        kind->describe(n, own + strlen(own), sizeof own - strlen(own));
+        app_open_object(kind->key);
+        kind->describe(n);
+        app_close();
     }
-    snprintf(
-        text, size,
-        "{\"model\":\"%s\",\"classes\":%lld,\"stem\":\"%s\",\"image_size\":%lld,\"batch_size\":%"
-        "lld,"
-        "\"precision\":\"%s\",\"optimizer\":\"%s\",\"learning_rate\":%.9g,\"momentum\":%.9g,"
-        "\"weight_decay\":%.9g,\"schedule\":\"%s\",\"warmup_steps\":%lld,\"label_smoothing\":%.9g,"
-        "\"loss\":\"%s\",\"epochs\":%lld,\"steps\":%lld,\"exact_guide\":%s,\"version\":\"%s\"%s}",
-        n->model->name, (long long)n->classes, n->stem, (long long)o->image_size,
-        (long long)o->batch_size, o->precision, o->optimizer, o->learning_rate, o->momentum,
-        o->weight_decay, o->schedule, (long long)o->warmup_steps, o->label_smoothing, o->loss,
-        (long long)o->epochs, (long long)o->steps, o->fixed_recipe ? "true" : "false",
-        trm_version(), own);
+    char *text = app_end_kept();
+    if (text == NULL) {
+        return app_no_memory(err, "for the description of a model");
+    }
+    int bytes = snprintf(n->description, APP_DESCRIPTION_BYTES, "%s", text);
+    free(text);
+    return bytes < APP_DESCRIPTION_BYTES
+               ? TRM_OK
+               : app_fail(err, TRM_INVALID,
+                          "the flags that checkpoints keep: %d bytes found, at most %d expected",
+                          bytes, APP_DESCRIPTION_BYTES - 1);
 }
 
 /* Returns whether a model that is not trained gets all its values from files. Adapters that a
@@ -193,7 +204,9 @@ trm_status app_model_options(app_context *app, trm_dataset *data, bool evaluatio
         app_warn_idle_flags(app, APP_STAGE_MODEL);
     }
     /* The options. A kind of model with a loss of its own gets its network as context. */
-    describe_run(o, network, network->description, APP_DESCRIPTION_BYTES);
+    if ((status = describe_run(o, network, err)) != TRM_OK) {
+        return status;
+    }
     bool expand = strcmp(o->loss, "expand") == 0;
     *out = (trm_model_options){
         .network = model->kind->build,

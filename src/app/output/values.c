@@ -5,7 +5,7 @@
  *
  *   app_begin -> app_put, app_open_object ... app_close -> app_end
  *      `words`   the text, for stdout or stderr
- *      `object`  the JSON, for stdout (--json) and for the record of the run (events)
+ *      `object`  the JSON, for stdout (--json), for the record of the run (events), or for the caller
  *
  * One thread of the program writes reports. Where memory is missing they are written unbuffered, so
  * that the report of that very error appears. */
@@ -61,16 +61,17 @@ static void put_ids(const int32_t *ids, int64_t count) {
 
 /* Writes one member of the open object. */
 static void put_member(const app_value *v) {
-    put_key(v->kind == APP_VALUE_ELEMENT || v->kind == APP_VALUE_MEMBERS ? NULL : v->key);
-    if (v->kind == APP_VALUE_INT || v->kind == APP_VALUE_ELEMENT) {
+    const bool real = v->kind == APP_VALUE_REAL || v->kind == APP_VALUE_EXACT;
+    put_key(v->key[0] != '\0' ? v->key : NULL);
+    if (v->kind == APP_VALUE_INT) {
         fprintf(report.json, "%lld", (long long)v->of.integer);
-    } else if (v->kind == APP_VALUE_REAL && isfinite(v->of.real)) {
-        fprintf(report.json, "%.9g", v->of.real);
+    } else if (real && isfinite(v->of.real)) {
+        fprintf(report.json, "%.*g", v->kind == APP_VALUE_EXACT ? 17 : 9, v->of.real);
     } else if (v->kind == APP_VALUE_BOOL) {
         fputs(v->of.boolean ? "true" : "false", report.json);
     } else if (v->kind == APP_VALUE_IDS) {
         put_ids(v->of.ids, v->count);
-    } else if (v->kind == APP_VALUE_REAL || v->of.text == NULL) {
+    } else if (real || v->of.text == NULL) {
         fputs("null", report.json);
     } else if (v->kind == APP_VALUE_RAW || v->kind == APP_VALUE_MEMBERS) {
         fputs(v->of.text, report.json);
@@ -135,10 +136,10 @@ static void put_text(const app_value *v) {
 static void begin_object(app_stream stream, const char *class, const char *name) {
     report.level = 0;
     report.first = true;
-    report.prints = app_out.json && stream != APP_RECORD;
+    report.prints = app_out.json && stream != APP_RECORD && stream != APP_KEPT;
     report.records = class != NULL && strcmp(class, "event") == 0 && app_record_is_open();
     report.object = NULL;
-    report.json = report.prints || report.records
+    report.json = report.prints || report.records || stream == APP_KEPT
                       ? open_memstream(&report.object, &report.object_bytes)
                       : NULL;
     if (report.prints && report.json == NULL) {
@@ -156,10 +157,10 @@ static void begin_object(app_stream stream, const char *class, const char *name)
 /* Contract in values.h. */
 void app_begin(app_stream stream, const char *class, const char *name) {
     report.line = false;
-    report.to = app_out.json || stream == APP_RECORD ? NULL
-                : stream == APP_RESULT               ? stdout
-                : app_out.quiet || app_out.muted     ? NULL
-                                                     : stderr;
+    report.to = app_out.json || stream == APP_RECORD || stream == APP_KEPT ? NULL
+                : stream == APP_RESULT                                     ? stdout
+                : app_out.quiet || app_out.muted                           ? NULL
+                                                                           : stderr;
     report.words = NULL;
     report.text = report.to != NULL ? open_memstream(&report.words, &report.bytes) : NULL;
     report.text = report.text != NULL ? report.text : report.to;
@@ -205,6 +206,19 @@ void app_end(void) {
         }
         free(report.words);
     }
+}
+
+/* Contract in values.h. The stream has neither text nor a line on stdout. */
+char *app_end_kept(void) {
+    if (report.json == NULL) {
+        return NULL;
+    }
+    fputc('}', report.json);
+    if (fclose(report.json) != 0) {
+        free(report.object);
+        return NULL;
+    }
+    return report.object;
 }
 
 /* Contract in values.h. */

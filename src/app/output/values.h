@@ -32,15 +32,16 @@
 typedef enum app_stream {
     APP_RESULT,   /* stdout */
     APP_PROGRESS, /* stderr; nothing with --quiet or in a muted process */
-    APP_RECORD    /* neither text nor JSON of stdout: the record alone */
+    APP_RECORD,   /* neither text nor JSON of stdout: the record alone */
+    APP_KEPT      /* the JSON alone, which app_end_kept returns: for files and pages */
 } app_stream;
 
 /* How a value is written in JSON. */
 typedef enum app_value_kind {
     APP_VALUE_END, /* after the last value of a list */
     APP_VALUE_INT,
-    APP_VALUE_ELEMENT, /* an integer without a key, of an array */
-    APP_VALUE_REAL,
+    APP_VALUE_REAL,  /* 9 significant digits */
+    APP_VALUE_EXACT, /* 17: a double reads back to the same one */
     APP_VALUE_TEXT,
     APP_VALUE_BOOL,
     APP_VALUE_RAW,     /* already JSON */
@@ -51,10 +52,10 @@ typedef enum app_value_kind {
 /* A value of a report; its texts must live until it is put. */
 typedef struct app_value {
     app_value_kind kind;
-    const char *key;    /* name in JSON; NULL: only text */
+    const char *key;    /* name in JSON; "": an element of an array; NULL: only text */
     const char *format; /* for text; NULL: only JSON */
     union {
-        int64_t integer; /* INT, ELEMENT */
+        int64_t integer;
         double real;
         const char *text; /* TEXT, RAW */
         bool boolean;
@@ -83,17 +84,18 @@ static inline app_value app_bool(const char *key, bool value, const char *format
 static inline app_value app_words(const char *words) {
     return (app_value){APP_VALUE_TEXT, NULL, words, {.text = NULL}, 0};
 }
-/* Write to JSON alone: a value that is JSON already, members with their keys, an integer of an open
- * array, and a whole array of ids ([3,1,4]). */
+/* Write to JSON alone: a value that is JSON already, members with their keys, a real with all its
+ * digits, an integer of an open array, and a whole array of ids ([3,1,4]). */
 static inline app_value app_raw(const char *key, const char *json) {
     return (app_value){APP_VALUE_RAW, key, NULL, {.text = json}, 0};
 }
 static inline app_value app_members(const char *json) {
     return (app_value){APP_VALUE_MEMBERS, "", NULL, {.text = json}, 0};
 }
-static inline app_value app_element(int64_t value) {
-    return (app_value){APP_VALUE_ELEMENT, "", NULL, {.integer = value}, 0};
+static inline app_value app_exact(const char *key, double value) {
+    return (app_value){APP_VALUE_EXACT, key, NULL, {.real = value}, 0};
 }
+static inline app_value app_element(int64_t value) { return app_int("", value, NULL); }
 static inline app_value app_ids(const char *key, const int32_t *ids, int64_t count) {
     return (app_value){APP_VALUE_IDS, key, NULL, {.ids = ids}, count};
 }
@@ -102,6 +104,8 @@ static inline app_value app_ids(const char *key, const int32_t *ids, int64_t cou
  * without a class (NULL) there is none. Reports do not nest. */
 void app_begin(app_stream stream, const char *class, const char *name);
 void app_end(void);
+/* Ends a report of stream APP_KEPT. Returns its JSON, for free(); NULL: no memory. */
+char *app_end_kept(void);
 /* Appends values to the report. */
 #define app_put(...) app_put_values((const app_value[]){__VA_ARGS__, {.kind = APP_VALUE_END}})
 void app_put_values(const app_value *values);
