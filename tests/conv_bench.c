@@ -81,7 +81,7 @@ static int prepare_entry(trmi_onednn *backend, const trmi_conv_problem *p, entry
         int64_t bytes = 0;
         trm_error err;
         e[count].algorithm = a;
-        if (a->can(p) && a->create(backend, p, &e[count].state, &bytes, &err) == TRM_OK) {
+        if (a->can(p) && a->create(a, backend, p, &e[count].state, &bytes, &err) == TRM_OK) {
             e[count++].scratch = trmi_alloc((size_t)bytes);
         }
     }

@@ -287,7 +287,7 @@ static inline trm_status check_run(trmi_onednn *backend, const trmi_conv_algorit
                                    trm_error *err) {
     void *state = NULL;
     int64_t bytes = 0;
-    trm_status status = algorithm->create(backend, p, &state, &bytes, err);
+    trm_status status = algorithm->create(algorithm, backend, p, &state, &bytes, err);
     if (status != TRM_OK) {
         return status;
     }

@@ -9,6 +9,7 @@
 #define TRMI_EXEC_CPU_CONV_H
 
 #include "exec/cpu/dnnl/onednn.h"
+#include "exec/cpu/gemm/gemm_isa.h"
 
 enum { TRMI_STREAM_BYTES = 16 << 20 }; /* larger outputs are stored past the caches */
 
@@ -35,8 +36,11 @@ typedef struct trmi_conv_args {
     int64_t scratch_bytes;
 } trmi_conv_args;
 
-typedef struct trmi_conv_algorithm {
+typedef struct trmi_conv_algorithm trmi_conv_algorithm;
+struct trmi_conv_algorithm {
     const char *name; /* as the tuning file and --explain print it */
+    /* Returns the loops of its products: trmi_gemm or trmi_gemm_pairs; NULL = has others. */
+    const trmi_gemm_isa *(*tile)(void);
     /* Returns whether it can solve the problem on this CPU. Cheap. */
     bool (*can)(const trmi_conv_problem *problem);
     /* Returns the seconds that the built-in model predicts; ranks algorithms without
@@ -44,13 +48,14 @@ typedef struct trmi_conv_algorithm {
     double (*guess)(const trmi_conv_problem *problem, int threads);
     /* Returns its FLOPs, if fewer than trmi_conv_work (Winograd); NULL = trmi_conv_work. */
     double (*work)(const trmi_conv_problem *problem);
-    /* Makes the state of a problem; *scratch: bytes that a run needs.
+    /* Makes the state of a problem; *scratch: bytes that a run needs. `self`: this algorithm.
      *   errors  UNSUPPORTED: it cannot solve the problem after all; NOMEM */
-    trm_status (*create)(trmi_onednn *backend, const trmi_conv_problem *problem, void **state,
-                         int64_t *scratch, trm_error *err);
+    trm_status (*create)(const trmi_conv_algorithm *self, trmi_onednn *backend,
+                         const trmi_conv_problem *problem, void **state, int64_t *scratch,
+                         trm_error *err);
     trm_status (*run)(const void *state, const trmi_conv_args *args, trm_error *err);
     void (*destroy)(void *state);
-} trmi_conv_algorithm;
+};
 
 extern const trmi_conv_algorithm trmi_conv_dnnl;         /* conv_dnnl.c */
 extern const trmi_conv_algorithm trmi_conv_gather_gemm;  /* conv_gather.c */

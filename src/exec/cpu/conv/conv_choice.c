@@ -233,7 +233,8 @@ static const trmi_conv_algorithm *measure_candidates(trmi_onednn *backend,
     for (int i = 0; i < count && (created == 0 || guess[i] <= guess[0] * reach); i++) {
         candidate *next = &c[created];
         *next = (candidate){.algorithm = order[i]};
-        created += order[i]->create(backend, &part, &next->state, &next->scratch, NULL) == TRM_OK;
+        created += order[i]->create(order[i], backend, &part, &next->state, &next->scratch, NULL) ==
+                   TRM_OK;
     }
     time_candidates(backend, &part, c, created);
     const candidate *winner = winner_of(c, created);
@@ -340,7 +341,7 @@ trm_status trmi_conv_choose(trmi_onednn *backend, const trmi_conv_problem *p,
     const trmi_conv_algorithm *order[ALGORITHMS];
     double guess[ALGORITHMS], seconds;
     const trmi_conv_algorithm *first = kept_choice(backend, p, &seconds);
-    if (first != NULL && first->create(backend, p, state, scratch, err) == TRM_OK) {
+    if (first != NULL && first->create(first, backend, p, state, scratch, err) == TRM_OK) {
         *out = first;
         return TRM_OK;
     }
@@ -348,7 +349,7 @@ trm_status trmi_conv_choose(trmi_onednn *backend, const trmi_conv_problem *p,
     trm_status status = TRMI_FAIL(err, TRM_UNSUPPORTED, "no algorithm for this convolution");
     for (int i = 0; i < count && status == TRM_UNSUPPORTED; i++) {
         *out = order[i];
-        status = order[i]->create(backend, p, state, scratch, err);
+        status = order[i]->create(order[i], backend, p, state, scratch, err);
     }
     return status;
 }
@@ -370,7 +371,7 @@ bool trmi_conv_possible(trmi_onednn *backend, const trmi_conv_problem *p) {
         }
         void *state = NULL;
         int64_t scratch;
-        if (order[i]->create(backend, p, &state, &scratch, NULL) == TRM_OK) {
+        if (order[i]->create(order[i], backend, p, &state, &scratch, NULL) == TRM_OK) {
             order[i]->destroy(state);
             return true;
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolution, forward and data gradient, as matrix products over gathered rows (conv_geometry.h).
- * Two forms; create_with chooses by the number of rows:
+ * Two forms; create_gather chooses by the number of rows:
  *
  *   tall (many rows)   weights packed once, in parallel; then blocks of rows: gather k by k into A
  *                      (L2), multiply with every panel of B
@@ -474,23 +474,19 @@ static void run_wide(const gather_conv *c, const trmi_conv_args *args, const voi
 
 /* ---- the algorithm --------------------------------------------------------------------------- */
 
-/* Returns whether the problem has the layout that gathering reads: channels last, one group. */
 static bool gather_can(const trmi_conv_problem *p) {
-    return p->direction != TRMI_CONV_WEIGHTS && p->layout == TRMI_CHANNELS_LAST &&
-           p->weights_layout == TRMI_CHANNELS_LAST && p->groups == 1;
+    return p->direction != TRMI_CONV_WEIGHTS && trmi_conv_gathers(p);
 }
 
 /* Guesses the time from rates that were measured on one core. A 1x1 convolution from many channels
  * to fewer is slower, because it copies more rows for the same FLOPs. */
 static double gather_guess(const trmi_conv_problem *p, int threads) {
-    double rate = p->c < 16 ? 90e9 : 162e9, flops = trmi_conv_flops(p);
+    double rate = p->c < 16 ? 90e9 : 162e9;
     if (p->kh * p->kw == 1 && p->c >= 16) {
         bool narrows = p->direction == TRMI_CONV_FORWARD && p->c >= MANY_CHANNELS && p->o < p->c;
         rate = narrows ? 160e9 : 172e9;
-    } else if (p->kh * p->kw > 1 && p->oh * p->ow <= 16 && p->n >= 8) {
-        flops *= p->oh * p->ow == 1 ? 0.15 : p->oh * p->ow <= 4 ? 0.5 : 0.8;
     }
-    return flops / rate / threads + 10e-6;
+    return trmi_conv_gathered_flops(p) / rate / threads + 10e-6;
 }
 
 /* Returns the most rows of a task: fewer where there would be too few tasks for the threads. The
@@ -643,9 +639,10 @@ static void gather_destroy(void *state) {
  * straight to the output. `streams`: an output beyond the caches is written with non-temporal
  * stores. `rounds`: the tile rounds to bfloat16 as it stores, which needs each output tile to be
  * finished by one product. */
-static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
-                              const trmi_conv_problem *p, void **state, int64_t *scratch,
-                              trm_error *err) {
+static trm_status create_gather(const trmi_conv_algorithm *self, trmi_onednn *backend,
+                                const trmi_conv_problem *p, void **state, int64_t *scratch,
+                                trm_error *err) {
+    const trmi_gemm_isa *isa = self->tile();
     gather_conv *c;
     TRMI_TRY(TRMI_NEW(err, c, 1, "for a convolution"));
     /* a block of pairs is as many floats */
@@ -678,17 +675,6 @@ static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
     return TRM_OK;
 }
 
-/* Creates the algorithm for tiles that multiply float32; pairs_create: for pairs of bfloat16. */
-static trm_status gather_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
-                                int64_t *scratch, trm_error *err) {
-    return create_with(trmi_gemm(), backend, p, state, scratch, err);
-}
-
-static trm_status pairs_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
-                               int64_t *scratch, trm_error *err) {
-    return create_with(trmi_gemm_pairs(), backend, p, state, scratch, err);
-}
-
 /* Pairs of channels of a bfloat16 input; weights are rounded to bfloat16, as the library does. */
 static bool pairs_can(const trmi_conv_problem *p) {
     bool data = p->direction == TRMI_CONV_DATA;
@@ -719,13 +705,15 @@ static trm_status gather_run(const void *state, const trmi_conv_args *args, trm_
 const trmi_conv_algorithm trmi_conv_gather_gemm = {.name = "gemm",
                                                    .can = gather_can,
                                                    .guess = gather_guess,
-                                                   .create = gather_create,
+                                                   .create = create_gather,
+                                                   .tile = trmi_gemm,
                                                    .run = gather_run,
                                                    .destroy = gather_destroy};
 
 const trmi_conv_algorithm trmi_conv_gather_pairs = {.name = "gemm-bf16",
                                                     .can = pairs_can,
                                                     .guess = pairs_guess,
-                                                    .create = pairs_create,
+                                                    .create = create_gather,
+                                                    .tile = trmi_gemm_pairs,
                                                     .run = gather_run,
                                                     .destroy = gather_destroy};

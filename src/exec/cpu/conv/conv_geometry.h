@@ -51,18 +51,32 @@ typedef struct trmi_conv_group {
 /* All tables of a convolution; read only after creation, so threads share it. */
 typedef struct trmi_conv_geometry {
     trmi_arena arena;
-    int64_t n, in_h, in_w, in_c, out_h, out_w, out_c;
+    int64_t n, in_h, in_w, in_c, out_h, out_w, out_c; /* input: what is gathered */
     trm_dtype in_type, out_type;
-    int32_t taps;   /* kernel height * width */
-    bool flipped;   /* gather order is the reverse of the weights' order */
-    bool pointwise; /* one tap, no offset, stride 1: rows are the input's rows */
-    trmi_conv_block *blocks;
-    trmi_conv_use *uses;
-    trmi_conv_run *runs;
-    trmi_conv_group *groups;
+    int32_t taps;            /* kernel height * width */
+    bool flipped;            /* gather order is the reverse of the weights' order */
+    bool pointwise;          /* one tap, no offset, stride 1: rows are the input's rows */
+    trmi_conv_block *blocks; /* pieces of the summed dimension, taps x channels */
+    trmi_conv_use *uses;     /* which blocks a group uses, and by which runs */
+    trmi_conv_run *runs;     /* neighbouring taps in a row of the image */
+    trmi_conv_group *groups; /* output positions that use the same taps */
     int32_t blocks_count, uses_count, runs_count, groups_count;
-    bool *block_used;
+    bool *block_used; /* some group uses the block */
 } trmi_conv_geometry;
+
+/* Returns whether a problem has the layout that gathering reads: channels last, one group. */
+static inline bool trmi_conv_gathers(const trmi_conv_problem *p) {
+    return p->layout == TRMI_CHANNELS_LAST && p->weights_layout == TRMI_CHANNELS_LAST &&
+           p->groups == 1;
+}
+
+/* Returns the FLOPs for a guess of the time. In images of at most 4x4 many taps of a filter meet
+ * nothing but padding, and their products are left out. */
+static inline double trmi_conv_gathered_flops(const trmi_conv_problem *p) {
+    int64_t pixels = p->oh * p->ow;
+    bool small = p->kh * p->kw > 1 && pixels <= 16 && p->n >= 8;
+    return trmi_conv_flops(p) * (!small ? 1 : pixels == 1 ? 0.15 : pixels <= 4 ? 0.5 : 0.8);
+}
 
 /* Makes the tables of a problem: CHANNELS_LAST, one group of channels, HWIO weights.
  *   param   depth: the longest k of a block

@@ -518,19 +518,14 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
 
 /* ---- the algorithm --------------------------------------------------------------------------- */
 
-/* Returns whether the problem has the layout that gathering reads: channels last, one group. */
 static bool gradw_can(const trmi_conv_problem *p) {
-    return p->direction == TRMI_CONV_WEIGHTS && p->layout == TRMI_CHANNELS_LAST &&
-           p->weights_layout == TRMI_CHANNELS_LAST && p->groups == 1;
+    return p->direction == TRMI_CONV_WEIGHTS && trmi_conv_gathers(p);
 }
 
 /* Returns the predicted seconds, by rates that were measured on one machine; small images reach
  * a part of them because their sums are short. */
 static double gradw_guess(const trmi_conv_problem *p, int threads) {
-    double flops = trmi_conv_flops(p);
-    if (p->kh * p->kw > 1 && p->oh * p->ow <= 16 && p->n >= 8) {
-        flops *= p->oh * p->ow == 1 ? 0.15 : p->oh * p->ow <= 4 ? 0.5 : 0.8;
-    }
+    double flops = trmi_conv_gathered_flops(p);
     double rate = p->kh * p->kw > 1 ? 148e9 : 138e9; /* 1x1: more copies for the same FLOPs */
     if (p->c < 16) {
         rate = 90e9;
@@ -755,16 +750,11 @@ static trm_status create_rows(const trmi_gemm_isa *isa, trmi_onednn *backend,
 /* Returns the rows of dW: taps times input channels. */
 static int64_t rows_of(const trmi_conv_problem *p) { return p->kh * p->kw * p->c; }
 
-/* Creates the algorithm for all rows of dW, with tiles of float32; pairs_create: of bfloat16
- * pairs. */
-static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
-                               int64_t *scratch, trm_error *err) {
-    return create_rows(trmi_gemm(), backend, p, 0, rows_of(p), true, state, scratch, err);
-}
-
-static trm_status pairs_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
-                               int64_t *scratch, trm_error *err) {
-    return create_rows(trmi_gemm_pairs(), backend, p, 0, rows_of(p), true, state, scratch, err);
+/* Creates the algorithm for all rows of dW. */
+static trm_status create_gradw(const trmi_conv_algorithm *self, trmi_onednn *backend,
+                               const trmi_conv_problem *p, void **state, int64_t *scratch,
+                               trm_error *err) {
+    return create_rows(self->tile(), backend, p, 0, rows_of(p), true, state, scratch, err);
 }
 
 /* Pairs of pixels, so channels may be odd. */
@@ -781,14 +771,16 @@ static double pairs_guess(const trmi_conv_problem *p, int threads) {
 const trmi_conv_algorithm trmi_conv_gradw_gemm = {.name = "gemm",
                                                   .can = gradw_can,
                                                   .guess = gradw_guess,
-                                                  .create = gradw_create,
+                                                  .create = create_gradw,
+                                                  .tile = trmi_gemm,
                                                   .run = gradw_run,
                                                   .destroy = gradw_destroy};
 
 const trmi_conv_algorithm trmi_conv_gradw_pairs = {.name = "gemm-bf16",
                                                    .can = pairs_can,
                                                    .guess = pairs_guess,
-                                                   .create = pairs_create,
+                                                   .create = create_gradw,
+                                                   .tile = trmi_gemm_pairs,
                                                    .run = gradw_run,
                                                    .destroy = gradw_destroy};
 
@@ -797,6 +789,5 @@ trm_status trmi_conv_gradw_rows(trmi_onednn *backend, const trmi_conv_problem *p
                                 int64_t *scratch, trm_error *err) {
     bool pairs = pairs_can(p) && pairs_guess(p, 1) < gradw_guess(p, 1);
     *algorithm = pairs ? &trmi_conv_gradw_pairs : &trmi_conv_gradw_gemm;
-    return create_rows(pairs ? trmi_gemm_pairs() : trmi_gemm(), backend, p, begin, end, false,
-                       state, scratch, err);
+    return create_rows((*algorithm)->tile(), backend, p, begin, end, false, state, scratch, err);
 }

@@ -348,13 +348,15 @@ static int64_t blocks_of(const winograd *c) {
 
 static void winograd_destroy(void *state) { trmi_free(state); }
 
-/* Makes the state: the points of the transform (size: pixels of an output tile in each
- * direction), the block of tiles that a thread takes at once, and the strides of the transformed
- * arrays. The added 16 values in strides keep arrays that are written together out of the same
- * cache sets. */
-static trm_status create_with(const trmi_gemm_isa *gemm, int size, trmi_onednn *backend,
-                              const trmi_conv_problem *p, void **state, int64_t *scratch,
-                              trm_error *err) {
+/* Makes the state, F(4x4, 3x3) in float32 or F(2x2, 3x3) of pairs: the points of the transform
+ * (size: pixels of an output tile in each direction), the block of tiles that a thread takes at
+ * once, and the strides of the transformed arrays. The added 16 values in strides keep arrays that
+ * are written together out of the same cache sets. */
+static trm_status create_winograd(const trmi_conv_algorithm *self, trmi_onednn *backend,
+                                  const trmi_conv_problem *p, void **state, int64_t *scratch,
+                                  trm_error *err) {
+    const trmi_gemm_isa *gemm = self->tile();
+    const int size = gemm->pair == 2 ? 2 : 4;
     winograd *c;
     TRMI_TRY(TRMI_NEW(err, c, 1, "for a convolution"));
     *c = (winograd){.problem = *p,
@@ -390,22 +392,12 @@ static trm_status create_with(const trmi_gemm_isa *gemm, int size, trmi_onednn *
     return TRM_OK;
 }
 
-/* Creates F(4x4, 3x3) in float32; pairs_create: F(2x2, 3x3) of pairs. */
-static trm_status winograd_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
-                                  int64_t *scratch, trm_error *err) {
-    return create_with(trmi_gemm(), 4, backend, p, state, scratch, err);
-}
-
-static trm_status pairs_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
-                               int64_t *scratch, trm_error *err) {
-    return create_with(trmi_gemm_pairs(), 2, backend, p, state, scratch, err);
-}
-
 const trmi_conv_algorithm trmi_conv_winograd = {.name = "winograd4x3",
                                                 .can = winograd_can,
                                                 .guess = winograd_guess,
                                                 .work = trmi_winograd_float_work,
-                                                .create = winograd_create,
+                                                .create = create_winograd,
+                                                .tile = trmi_gemm,
                                                 .run = winograd_run,
                                                 .destroy = winograd_destroy};
 
@@ -413,6 +405,7 @@ const trmi_conv_algorithm trmi_conv_winograd_pairs = {.name = "winograd2x3-bf16"
                                                       .can = pairs_can,
                                                       .guess = pairs_guess,
                                                       .work = pairs_work,
-                                                      .create = pairs_create,
+                                                      .create = create_winograd,
+                                                      .tile = trmi_gemm_pairs,
                                                       .run = winograd_run,
                                                       .destroy = winograd_destroy};

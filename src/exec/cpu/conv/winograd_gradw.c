@@ -478,9 +478,11 @@ static void plan_blocks(winograd_gradw *c) {
 /* Makes the state of the form that plan_blocks has chosen (`together` or alone: top of the
  * file), and lays out its memory. PAD keeps arrays that are read at the same time out of the
  * same cache sets. */
-static trm_status create_with(const trmi_gemm_isa *gemm, int size, trmi_onednn *backend,
-                              const trmi_conv_problem *p, void **state, int64_t *scratch,
-                              trm_error *err) {
+static trm_status create_winograd_gradw(const trmi_conv_algorithm *self, trmi_onednn *backend,
+                                        const trmi_conv_problem *p, void **state, int64_t *scratch,
+                                        trm_error *err) {
+    const trmi_gemm_isa *gemm = self->tile();
+    const int size = gemm->pair == 2 ? 2 : 4;
     winograd_gradw *c;
     TRMI_TRY(TRMI_NEW(err, c, 1, "for a convolution"));
     *c = (winograd_gradw){.problem = *p,
@@ -516,24 +518,14 @@ static trm_status create_with(const trmi_gemm_isa *gemm, int size, trmi_onednn *
     return TRM_OK;
 }
 
-/* Creates the float32 form; pairs_create: that of pairs of tiles. */
-static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
-                               int64_t *scratch, trm_error *err) {
-    return create_with(trmi_gemm(), 4, backend, p, state, scratch, err);
-}
-
-static trm_status pairs_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
-                               int64_t *scratch, trm_error *err) {
-    return create_with(trmi_gemm_pairs(), 2, backend, p, state, scratch, err);
-}
-
 static void gradw_destroy(void *state) { trmi_free(state); }
 
 const trmi_conv_algorithm trmi_conv_winograd_gradw = {.name = "winograd4x3",
                                                       .can = gradw_can,
                                                       .guess = gradw_guess,
                                                       .work = trmi_winograd_float_work,
-                                                      .create = gradw_create,
+                                                      .create = create_winograd_gradw,
+                                                      .tile = trmi_gemm,
                                                       .run = gradw_run,
                                                       .destroy = gradw_destroy};
 
@@ -541,6 +533,7 @@ const trmi_conv_algorithm trmi_conv_winograd_gradw_pairs = {.name = "winograd2x3
                                                             .can = pairs_can,
                                                             .guess = pairs_guess,
                                                             .work = pairs_work,
-                                                            .create = pairs_create,
+                                                            .create = create_winograd_gradw,
+                                                            .tile = trmi_gemm_pairs,
                                                             .run = gradw_run,
                                                             .destroy = gradw_destroy};

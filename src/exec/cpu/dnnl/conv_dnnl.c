@@ -97,8 +97,10 @@ static double dnnl_guess(const trmi_conv_problem *p, int threads) {
 }
 
 /* Makes oneDNN's convolution for the problem, as one of the algorithms that are timed. */
-static trm_status dnnl_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
-                              int64_t *scratch, trm_error *err) {
+static trm_status create_dnnl(const trmi_conv_algorithm *self, trmi_onednn *backend,
+                              const trmi_conv_problem *p, void **state, int64_t *scratch,
+                              trm_error *err) {
+    (void)self;
     trmi_dnnl_conv_options options = {
         .direction = p->direction,
         .image = image_tensor(p, false),
@@ -128,6 +130,6 @@ static void dnnl_free(void *state) { trmi_dnnl_conv_destroy(state); }
 const trmi_conv_algorithm trmi_conv_dnnl = {.name = "direct",
                                             .can = dnnl_can,
                                             .guess = dnnl_guess,
-                                            .create = dnnl_create,
+                                            .create = create_dnnl,
                                             .run = dnnl_run,
                                             .destroy = dnnl_free};

@@ -234,7 +234,7 @@ static trm_status prepare_product(trmi_onednn *backend, const trm_program *progr
     set_conv_problem(p);
     p->problem.blocks = !blocks ? 0 : step->over_samples && !p->by_block ? step->blocks : 1;
     p->algorithm = choose_algorithm(&p->problem, !blocks && backend->pairs);
-    return p->algorithm->create(backend, &p->problem, &p->state, &p->scratch, err);
+    return p->algorithm->create(p->algorithm, backend, &p->problem, &p->state, &p->scratch, err);
 }
 
 /* Transposes: c[i, j] = t[j, i], converted to the type of C. */
