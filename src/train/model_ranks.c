@@ -176,24 +176,39 @@ void trmi_model_log_ranks(const trm_model *model) {
              trmi_model_rank(model), size, all / ranks, all, over);
 }
 
+/* Contract in model.h. The maximum of x and of -x gives the largest and the smallest value in one
+ * all-reduce. */
+trm_status trmi_model_ranges(const trm_model *model, const int64_t *numbers, int32_t count,
+                             const char *what, trmi_rank_range *out, trm_error *err) {
+    int64_t values[2 * TRMI_RANGES];
+    for (int32_t i = 0; i < count; i++) {
+        values[2 * i] = numbers[i];
+        values[2 * i + 1] = -numbers[i];
+    }
+    const trm_collective op = {.kind = TRM_ALLREDUCE,
+                               .recv = values,
+                               .count = 2 * count,
+                               .dtype = TRM_INT64,
+                               .reduce = TRM_REDUCTION_MAX,
+                               .tag = what};
+    TRMI_TRY(trm_comm_run(trmi_model_comm(model), &op, err));
+    for (int32_t i = 0; i < count; i++) {
+        out[i] = (trmi_rank_range){.least = -values[2 * i + 1], .most = values[2 * i]};
+    }
+    return TRM_OK;
+}
+
 /* Contract in model.h. A rank's own error is returned first; differences between ranks are
  * errors on the ranks that succeeded. */
 trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t number,
                             const char *what, trm_error *err) {
-    trm_comm *comm = trmi_model_comm(model);
-    if (comm == NULL) {
+    if (trmi_model_comm(model) == NULL) {
         return status;
     }
-    /* The maximum of x and of -x gives the largest and the smallest value in one all-reduce. */
-    int64_t values[4] = {(int64_t)status, -(int64_t)status, number, -number};
+    trmi_rank_range ranges[2]; /* of the status and of the number */
     trm_error broken = {.status = TRM_OK};
-    const trm_collective op = {.kind = TRM_ALLREDUCE,
-                               .recv = values,
-                               .count = 4,
-                               .dtype = TRM_INT64,
-                               .reduce = TRM_REDUCTION_MAX,
-                               .tag = what};
-    trm_status reached = trm_comm_run(comm, &op, &broken);
+    trm_status reached = trmi_model_ranges(model, (const int64_t[]){(int64_t)status, number}, 2,
+                                           what, ranges, &broken);
     if (status != TRM_OK && status != TRM_END) {
         return status;
     }
@@ -201,17 +216,17 @@ trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t n
         return TRMI_FAIL(err, reached, "%s: %s", what, broken.message);
     }
     /* Compare the status of all ranks, then their number. */
-    if (values[0] != -values[1]) {
+    if (ranges[0].least != ranges[0].most) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: it succeeded on some ranks only; every rank must see the "
                          "same files",
                          what);
     }
-    if (values[2] != -values[3]) {
+    if (ranges[1].least != ranges[1].most) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: the ranks found steps from %lld to %lld; every rank must "
                          "see the same files",
-                         what, (long long)-values[3], (long long)values[2]);
+                         what, (long long)ranges[1].least, (long long)ranges[1].most);
     }
     return status;
 }

@@ -101,6 +101,7 @@ static trm_status end_run(trmi_run *run, trm_status status, trm_error *err) {
 
 static const trmi_rank_changes changes_none = {
     .name = "none",
+    .stay = true,
     .takes = takes_all,
     .settle = settle_nothing,
     .open = open_nothing,

@@ -23,6 +23,7 @@
 /* The interface; no member is NULL. */
 typedef struct trmi_rank_changes {
     const char *name;
+    bool stay; /* all ranks stay to the end of a run */
 
     /* ---- a model ---- */
 

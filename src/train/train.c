@@ -381,8 +381,7 @@ static trm_status check_ranks_agree(const trmi_run *r, trm_error *err) {
     enum { COUNT = 5 };
     static const char *const names[COUNT] = {"until_epoch", "until_step", "the steps of an epoch",
                                              "the samples of a batch", "the learning rate"};
-    trm_comm *comm = trmi_model_comm(r->model);
-    if (comm == NULL || r->model->elastic != NULL || r->model->remote != NULL) {
+    if (trmi_model_comm(r->model) == NULL || !r->changes->stay || r->sink->has_own_data) {
         return TRM_OK;
     }
     const trm_learning_rate *rate = &r->model->options.learning_rate;
@@ -395,23 +394,21 @@ static trm_status check_ranks_agree(const trmi_run *r, trm_error *err) {
                                 (double)rate->warmup_steps,
                                 rate->warmup_start,
                                 (double)rate->total_steps};
-    int64_t values[2 * COUNT] = {
+    const int64_t values[COUNT] = {
         r->options->until_epoch, r->options->until_step, r->progress.epoch_steps,
         r->model->train.batch, (int64_t)(trmi_hash(TRMI_HASH_BEGIN, numbers, sizeof numbers) >> 1)};
-    for (int32_t i = 0; i < COUNT; i++) {
-        values[COUNT + i] = -values[i]; /* the greatest of them is the least of the values */
-    }
-    TRMI_TRY(trm_comm_allreduce(comm, values, 2 * COUNT, TRM_INT64, TRM_REDUCTION_MAX, err));
+    trmi_rank_range ranges[COUNT];
+    TRMI_TRY(trmi_model_ranges(r->model, values, COUNT, "training", ranges, err));
     for (int32_t i = 0; i < COUNT - 1; i++) {
-        if (values[i] != -values[COUNT + i]) {
+        if (ranges[i].least != ranges[i].most) {
             return TRMI_FAIL(
                 err, TRM_INVALID,
                 "training: the ranks differ in %s (found %lld to %lld); give all ranks "
                 "the same",
-                names[i], (long long)-values[COUNT + i], (long long)values[i]);
+                names[i], (long long)ranges[i].least, (long long)ranges[i].most);
         }
     }
-    return values[COUNT - 1] == -values[2 * COUNT - 1]
+    return ranges[COUNT - 1].least == ranges[COUNT - 1].most
                ? TRM_OK
                : TRMI_FAIL(err, TRM_INVALID,
                            "training: the ranks differ in %s; give all ranks the same",
