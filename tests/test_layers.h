@@ -35,4 +35,18 @@ static inline trm_node norm_conv(trm_graph *g, trm_node x, int64_t channels, boo
                                 NULL);
 }
 
+/* Adds three convolutions with ReLU, each from the second one on with a residual connection around
+ * it: values that backward reads twice. */
+static inline trm_node residual_convs(trm_graph *g, trm_node x, int64_t channels, bool norm) {
+    trm_node skip = TRM_NO_NODE;
+    for (int i = 0; i < 3; i++) {
+        trm_graph_push_scope(g, "layer%d", i);
+        x = norm_conv(g, x, channels, norm);
+        x = trm_relu(g, i == 0 ? x : trm_add(g, x, skip));
+        skip = x;
+        trm_graph_pop_scope(g);
+    }
+    return x;
+}
+
 #endif

@@ -2,6 +2,7 @@
 /* Tests gradients that stay in factors (update_factors.c): compares the optimiser with its dense
  * form, and a network with itself when a caller reads its gradients. */
 #include "check.h"
+#include "optimizer_case.h"
 
 #include "exec/exec.h"
 #include "exec/optimizer/update_state.h"
@@ -51,13 +52,7 @@ static void multiply_factors(const pair *p, int factors, float *out) {
 
 static void equals_dense(trm_optimizer_kind kind, int factors, bool half) {
     trm_error err;
-    const trm_optimizer_options options = {.kind = kind,
-                                           .momentum = 0.9,
-                                           .weight_decay = 1e-3,
-                                           .initial_accumulator = 0.1,
-                                           .l1 = 0.01,
-                                           .l2 = 0.01,
-                                           .clip_norm = 50};
+    const trm_optimizer_options options = optimizer_case(kind, 50);
     const trmi_update_segment dense[] = {{.count = COUNT, .decay = true},
                                          {.offset = COUNT, .count = 7}};
     trmi_update_segment apart[] = {dense[0], dense[1]};

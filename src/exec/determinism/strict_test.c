@@ -46,14 +46,8 @@ typedef struct shared {
 /* fc2 is used twice: its gradient is a sum that is written late. */
 static trm_node build_network(trm_graph *g, int64_t batch, bool dropout) {
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, SIZE, SIZE));
-    trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch)), skip = TRM_NO_NODE;
-    for (int i = 0; i < 3; i++) {
-        trm_graph_push_scope(g, "layer%d", i);
-        x = norm_conv(g, x, CHANNELS, true);
-        x = trm_relu(g, i == 0 ? x : trm_add(g, x, skip));
-        skip = x;
-        trm_graph_pop_scope(g);
-    }
+    trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
+    x = residual_convs(g, x, CHANNELS, true);
     x = trm_relu(g, add_dense(g, "fc1", trm_global_avg_pool(g, x), HIDDEN));
     trm_graph_push_scope(g, "fc2");
     trm_node w = trm_parameter(g, "weight", trm_shape_of(HIDDEN, HIDDEN), TRM_INIT_LINEAR);

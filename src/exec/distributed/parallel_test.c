@@ -56,14 +56,7 @@ typedef struct shared {
 static trm_node build_network(trm_graph *g, int64_t batch, bool norm) {
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, SIZE, SIZE));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
-    trm_node skip = TRM_NO_NODE;
-    for (int i = 0; i < 3; i++) {
-        trm_graph_push_scope(g, "layer%d", i);
-        x = norm_conv(g, x, CHANNELS, norm);
-        x = trm_relu(g, i == 0 ? x : trm_add(g, x, skip));
-        skip = x;
-        trm_graph_pop_scope(g);
-    }
+    x = residual_convs(g, x, CHANNELS, norm);
     x = trm_global_avg_pool(g, x);
     x = trm_relu(g, add_dense(g, "fc1", x, HIDDEN));
     x = trm_relu(g, add_dense(g, "fc2", x, HIDDEN));

@@ -2,6 +2,7 @@
 /* Slots that take turns: the bits of an optimiser that updates in place, and the slots from before
  * a run stay where they were until the next one. */
 #include "check.h"
+#include "optimizer_case.h"
 
 #include "exec/optimizer/update_state.h"
 
@@ -40,12 +41,7 @@ static float random_value(uint64_t stream, int64_t i) {
 static void make_pair(pair *p, trm_optimizer_kind kind, const trmi_update_kernels *kernels,
                       const uint8_t *mine) {
     trm_error err;
-    const trm_optimizer_options options = {.kind = kind,
-                                           .momentum = 0.9,
-                                           .weight_decay = 1e-3,
-                                           .initial_accumulator = 0.1,
-                                           .l1 = 0.01,
-                                           .l2 = 0.01};
+    const trm_optimizer_options options = optimizer_case(kind, 0);
     memset(p, 0, sizeof *p);
     CHECK_OK(trmi_update_create(&options, segments, SEGMENTS, COUNT, &p->plain, &err), err);
     CHECK_OK(trmi_update_create(&options, segments, SEGMENTS, COUNT, &p->turns, &err), err);

@@ -2,6 +2,7 @@
 /* The optimiser against PyTorch's trajectories (tests/golden/optimizers.h), against itself for
  * every instruction set and thread count, sparse against dense; loss scaling. */
 #include "check.h"
+#include "optimizer_case.h"
 
 #include "exec/optimizer/loss_scale.h"
 #include "exec/optimizer/update_state.h"
@@ -239,19 +240,9 @@ static float *random_range(uint64_t stream) {
     return x;
 }
 
-static trm_optimizer_options options_of(trm_optimizer_kind kind) {
-    return (trm_optimizer_options){.kind = kind,
-                                   .momentum = 0.9,
-                                   .weight_decay = 1e-3,
-                                   .initial_accumulator = 0.1,
-                                   .l1 = 0.01,
-                                   .l2 = 0.01,
-                                   .clip_norm = 50};
-}
-
 static float *run_random(trm_optimizer_kind kind, const trmi_update_kernels *kernels, int threads) {
     trm_error err;
-    trm_optimizer_options options = options_of(kind);
+    trm_optimizer_options options = optimizer_case(kind, 50);
     const trmi_update_segment segments[] = {
         {.count = 1, .decay = true},
         {.offset = 17, .count = 70001, .decay = true},
@@ -310,7 +301,7 @@ static void every_instruction_set_and_thread_count_agree(void **state) {
 static void sparse_equals(trm_optimizer_kind kind, trmi_update_segment dense, int used) {
     enum { ROWS = 300, WIDTH = 333, REPEATS = 2 };
     trm_error err;
-    trm_optimizer_options options = options_of(kind);
+    trm_optimizer_options options = optimizer_case(kind, 50);
     options.epsilon = dense.table_width == 0 && kind == TRM_ADAM ? 1e-30 : options.epsilon;
     const trmi_update_segment sparse = {.count = ROWS * WIDTH, .sparse = true};
     dense.count = sparse.count;
@@ -374,7 +365,7 @@ static void rows_that_nobody_names_rest_in_dense_tables_too(void **state) {
 
 static void nothing_changes_when_a_gradient_is_not_finite(void **state) {
     trm_error err;
-    trm_optimizer_options options = options_of(TRM_ADAM);
+    trm_optimizer_options options = optimizer_case(TRM_ADAM, 50);
     const trmi_update_segment segments[] = {{.count = 50000, .decay = true},
                                             {.offset = 50000, .count = 40, .sparse = true}};
     trmi_update *update;
@@ -451,7 +442,7 @@ static void gradients_accumulate(void **state) {
 
 static void ftrl_ignores_a_step_of_no_length(void **state) {
     trm_error err;
-    trm_optimizer_options o = options_of(TRM_FTRL);
+    trm_optimizer_options o = optimizer_case(TRM_FTRL, 50);
     const trmi_update_segment segment = {.count = 3};
     trmi_update *update;
     CHECK_OK(trmi_update_create(&o, &segment, 1, 3, &update, &err), err);
