@@ -125,7 +125,9 @@ static void add_decisions(bounding *b, const trmi_block_cut *k, int32_t zero, co
     int64_t devices = q->devices / f->stages;
     const trmi_device_group all = {devices / k->tensor, k->tensor},
                             same = {devices / k->experts, k->experts};
-    double rate = 30 / (q->hardware->bandwidth * q->hardware->streaming),
+    /* Seconds of the update of one parameter; own, apart: where ZeRO divides the update among the
+     * devices that hold the same parameters, of experts among fewer. */
+    double rate = TRMI_UPDATE_BYTES / (q->hardware->bandwidth * q->hardware->streaming),
            own = zero >= 1 ? rate / (double)all.ranks : rate,
            apart = zero >= 1 ? rate / (double)same.ranks : rate;
     block_choice d = {.forward = sum_phase(p, 0),
@@ -133,6 +135,9 @@ static void add_decisions(bounding *b, const trmi_block_cut *k, int32_t zero, co
                       .update = own * p->parameters + apart * p->experts,
                       .state = state_bytes(q, f->micros, zero, p->parameters, (double)all.ranks) +
                                state_bytes(q, f->micros, zero, p->experts, (double)same.ranks),
+                      /* three decisions of one block: everything is kept for backward (d), norms
+                       * and activations are made again (norms), the whole block is made again from
+                       * its input (full) */
                       .kept = p->kept,
                       .work = zero >= 3 ? 4 * p->gathered / blocks : 0,
                       .gathered = zero >= 3 ? 4 * p->gathered / blocks : 0,

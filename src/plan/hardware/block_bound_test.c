@@ -154,7 +154,7 @@ static double price_parameters(const trmi_plan_problem *q, const trmi_parallelis
                    exposed_seconds(each[1], beside * backward, h->hide_data)) +
            exposed_seconds(each[0] + once[0], beside * forward, h->hide_data) +
            exposed_seconds(each[1] + once[1], beside * backward, h->hide_data) +
-           trmi_hardware_stream(h, 30 * updated, 1);
+           trmi_hardware_stream(h, TRMI_UPDATE_BYTES * updated, 1);
 }
 
 /* Prices one plan; blocks: of all stages. INFINITY: it does not fit. */

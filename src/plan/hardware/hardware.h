@@ -22,6 +22,9 @@ enum {
     TRMI_HARDWARE_SOURCES = 8,
     TRMI_HARDWARE_BYTES = 1 << 16
 };
+/* Bytes that an update by Adam reads and writes for one parameter: the gradient in float32 (4), the
+ * parameter and two moments in float32 (read and written, 24), the copy for products (2). */
+enum { TRMI_UPDATE_BYTES = 30 };
 
 /* Types of products. */
 typedef enum trmi_product_type {

@@ -450,7 +450,7 @@ static void time_stage(const trmi_plan_problem *problem, const trmi_parallelism 
     out->data = price_messages(problem, p->micro_count, &messages, window);
     double updated =
         p->zero >= 1 ? own / (double)all.ranks + experts / (double)same.ranks : own + experts;
-    out->update = trmi_hardware_stream(problem->hardware, 30 * updated, 1);
+    out->update = trmi_hardware_stream(problem->hardware, TRMI_UPDATE_BYTES * updated, 1);
 }
 
 /* Finds the stage that ends a step last, with its gradients and its update. Returns the seconds of
