@@ -385,14 +385,13 @@ static trm_status place_ranks(const trmi_claim *claim, trm_cluster *cluster, trm
 /* Finds the device: from the table, DEVICE_ID or ASCEND_DEVICE_ID, else the local rank. */
 static trm_status place_device(const trmi_environment *env, trm_cluster *cluster, trm_error *err) {
     trm_cluster_info *info = &cluster->info;
-    bool set;
     info->device_id = info->local_rank > 0 ? info->local_rank : 0;
     if (cluster->table != NULL && info->rank >= 0) {
         info->device_id = trm_rank_table_entry(cluster->table, info->rank).device_id;
         return TRM_OK;
     }
-    TRMI_TRY(trmi_env_integer(env, "ASCEND_DEVICE_ID", 0, 65535, &set, &info->device_id, err));
-    return trmi_env_integer(env, "DEVICE_ID", 0, 65535, &set, &info->device_id, err);
+    TRMI_TRY(trmi_env_integer(env, "ASCEND_DEVICE_ID", 0, 65535, &info->device_id, err));
+    return trmi_env_integer(env, "DEVICE_ID", 0, 65535, &info->device_id, err);
 }
 
 /* Derives role, task index and "is chief". Without a listed chief, worker 0 is the chief. */

@@ -54,12 +54,12 @@ static trm_status read_when_complete(const char *path, double wait_seconds, trm_
  * has several devices). *rank is -1 if neither is set. */
 static trm_status find_rank_in_table(const trmi_environment *env, const trm_rank_table *table,
                                      int32_t *rank, trm_error *err) {
-    bool set, device_set;
-    int32_t size = trm_rank_table_size(table), first, count, device = 0;
+    const bool set = trmi_env_text(env, "RANK_ID") != NULL;
+    int32_t size = trm_rank_table_size(table), first, count, device = -1;
     char part[48];
     /* A table with one rank needs no RANK_ID. */
     *rank = size == 1 ? 0 : -1;
-    TRMI_TRY(trmi_env_integer(env, "RANK_ID", 0, INT32_MAX, &set, rank, err));
+    TRMI_TRY(trmi_env_integer(env, "RANK_ID", 0, INT32_MAX, rank, err));
     if (set && *rank >= size) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "RANK_ID=%d, but the rank table has %d ranks; 0 to %d expected", *rank,
@@ -74,9 +74,9 @@ static trm_status find_rank_in_table(const trmi_environment *env, const trm_rank
         return TRMI_FAIL(err, TRM_INVALID, "POD_NAME=%s is no pod_name of the rank table",
                          trmi_printable(pod, part, sizeof part));
     }
-    TRMI_TRY(trmi_env_integer(env, "DEVICE_ID", 0, INT32_MAX, &device_set, &device, err));
+    TRMI_TRY(trmi_env_integer(env, "DEVICE_ID", 0, INT32_MAX, &device, err));
     for (int32_t r = first; r < first + count; r++) {
-        if (count == 1 || (device_set && trm_rank_table_entry(table, r).device_id == device)) {
+        if (count == 1 || trm_rank_table_entry(table, r).device_id == device) {
             *rank = r;
             return TRM_OK;
         }
@@ -91,10 +91,9 @@ static trm_status find_rank_in_table(const trmi_environment *env, const trm_rank
  * has the address of the rank's server (unless flags->any_address). */
 static trm_status check_other_variables(const trm_cluster_flags *flags, const trmi_environment *env,
                                         trm_cluster *cluster, int32_t rank, trm_error *err) {
-    bool set;
-    int32_t size = trm_rank_table_size(cluster->table), said = 0;
-    TRMI_TRY(trmi_env_integer(env, "RANK_SIZE", 1, INT32_MAX, &set, &said, err));
-    if (set && said != size) {
+    int32_t size = trm_rank_table_size(cluster->table), said = size; /* of variables not set, too */
+    TRMI_TRY(trmi_env_integer(env, "RANK_SIZE", 1, INT32_MAX, &said, err));
+    if (said != size) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "RANK_SIZE=%d, but the rank table has %d ranks; make them equal", said,
                          size);
@@ -103,15 +102,16 @@ static trm_status check_other_variables(const trm_cluster_flags *flags, const tr
         return TRM_OK;
     }
     trm_rank_entry own = trm_rank_table_entry(cluster->table, rank);
-    TRMI_TRY(trmi_env_integer(env, "DEVICE_ID", 0, INT32_MAX, &set, &said, err));
-    if (set && said != own.device_id) {
+    said = own.device_id;
+    TRMI_TRY(trmi_env_integer(env, "DEVICE_ID", 0, INT32_MAX, &said, err));
+    if (said != own.device_id) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "DEVICE_ID=%d, but rank %d has device_id %d in the rank table; set "
                          "DEVICE_ID=%d",
                          said, rank, own.device_id, own.device_id);
     }
-    TRMI_TRY(trmi_env_integer(env, "ASCEND_DEVICE_ID", 0, INT32_MAX, &set, &said, err));
-    if (set && said != own.device_id) {
+    TRMI_TRY(trmi_env_integer(env, "ASCEND_DEVICE_ID", 0, INT32_MAX, &said, err));
+    if (said != own.device_id) {
         trmi_cluster_warn(cluster,
                           "ASCEND_DEVICE_ID=%d, but the rank table gives rank %d device "
                           "%d; the table counts",
@@ -134,7 +134,6 @@ static trm_status claim_table(const trm_cluster_flags *flags, const trmi_environ
                               const char *path, const char *origin, trm_cluster *cluster,
                               trmi_claims *claims, trm_error *err) {
     char name[48];
-    bool set;
     int32_t base = 60000;
     TRMI_TRY(read_when_complete(path, flags->table_wait_seconds, &cluster->table, err));
     /* Rank and size. */
@@ -145,7 +144,7 @@ static trm_status claim_table(const trm_cluster_flags *flags, const trmi_environ
     claim->size = trm_rank_table_size(cluster->table);
     claim->nodes = cluster->table->server_count;
     /* Read address and ports of the rendezvous. */
-    TRMI_TRY(trmi_env_integer(env, "HCCL_IF_BASE_PORT", 1024, 65520, &set, &base, err));
+    TRMI_TRY(trmi_env_integer(env, "HCCL_IF_BASE_PORT", 1024, 65520, &base, err));
     snprintf(claim->address, sizeof claim->address, "%s",
              trm_rank_table_entry(cluster->table, 0).host);
     claim->port = base;
@@ -164,7 +163,6 @@ static trm_status claim_table(const trm_cluster_flags *flags, const trmi_environ
  * rendezvous. */
 static trm_status claim_cm(const trmi_environment *env, trmi_claims *claims, trm_error *err) {
     static const char *const excluded[] = {"RANK_TABLE_FILE", "RANK_ID", "RANK_SIZE"};
-    bool set;
     int32_t port = 0, chief_device = 0, device = 0, size = 0;
     const char *chief = trmi_env_text(env, "CM_CHIEF_IP");
     char part[64];
@@ -181,17 +179,19 @@ static trm_status claim_cm(const trmi_environment *env, trmi_claims *claims, trm
                          trmi_printable(chief, part, sizeof part));
     }
     /* All of these variables must be set together. */
-    TRMI_TRY(trmi_env_integer(env, "CM_WORKER_SIZE", 1, TRMI_ENV_RANKS_MAX, &set, &size, err));
-    if (!set) {
-        return TRMI_FAIL(err, TRM_INVALID, "CM_CHIEF_IP is set, but CM_WORKER_SIZE is not");
-    }
-    TRMI_TRY(trmi_env_integer(env, "CM_CHIEF_PORT", 0, 65520, &set, &port, err));
-    if (!set) {
-        return TRMI_FAIL(err, TRM_INVALID, "CM_CHIEF_IP is set, but CM_CHIEF_PORT is not");
-    }
-    TRMI_TRY(trmi_env_integer(env, "CM_CHIEF_DEVICE", 0, INT32_MAX, &set, &chief_device, err));
-    if (!set) {
-        return TRMI_FAIL(err, TRM_INVALID, "CM_CHIEF_IP is set, but CM_CHIEF_DEVICE is not");
+    const struct {
+        const char *name;
+        int64_t low, high;
+        int32_t *out;
+    } needed[] = {{"CM_WORKER_SIZE", 1, TRMI_ENV_RANKS_MAX, &size},
+                  {"CM_CHIEF_PORT", 0, 65520, &port},
+                  {"CM_CHIEF_DEVICE", 0, INT32_MAX, &chief_device}};
+    for (int i = 0; i < 3; i++) {
+        if (trmi_env_text(env, needed[i].name) == NULL) {
+            return TRMI_FAIL(err, TRM_INVALID, "CM_CHIEF_IP is set, but %s is not", needed[i].name);
+        }
+        TRMI_TRY(trmi_env_integer(env, needed[i].name, needed[i].low, needed[i].high, needed[i].out,
+                                  err));
     }
     const char *own = trmi_env_text(env, "CM_WORKER_IP");
     if (own == NULL || trmi_ip_family(own) == 0) {
@@ -200,7 +200,7 @@ static trm_status claim_cm(const trmi_environment *env, trmi_claims *claims, trm
                          own ? trmi_printable(own, part, sizeof part) : "");
     }
     /* The process on the chief's device is rank 0; the others have no rank yet. */
-    TRMI_TRY(trmi_env_integer(env, "ASCEND_DEVICE_ID", 0, INT32_MAX, &set, &device, err));
+    TRMI_TRY(trmi_env_integer(env, "ASCEND_DEVICE_ID", 0, INT32_MAX, &device, err));
     trmi_claim *claim = trmi_claim_add(claims, "CM_CHIEF_IP, CM_WORKER_SIZE");
     claim->size = size;
     claim->rank = strcmp(chief, own) == 0 && device == chief_device ? 0 : -1;
@@ -216,8 +216,7 @@ static trm_status claim_cm(const trmi_environment *env, trmi_claims *claims, trm
  * it. */
 trm_status trmi_claim_ascend(const trm_cluster_flags *flags, const trmi_environment *env,
                              trm_cluster *cluster, trmi_claims *claims, trm_error *err) {
-    bool has_rank, has_size;
-    int32_t rank = -1, size = 0;
+    int32_t rank = -1, size = 0; /* not set */
     const char *path = trmi_env_text(env, "RANK_TABLE_FILE");
     const char *origin = "RANK_TABLE_FILE";
     if (flags->rank_table != NULL) {
@@ -244,15 +243,15 @@ trm_status trmi_claim_ascend(const trm_cluster_flags *flags, const trmi_environm
         return claim_table(flags, env, path, origin, cluster, claims, err);
     }
     /* RANK_SIZE and RANK_ID alone need another source for rank 0's address. */
-    TRMI_TRY(trmi_env_integer(env, "RANK_SIZE", 1, TRMI_ENV_RANKS_MAX, &has_size, &size, err));
-    TRMI_TRY(trmi_env_integer(env, "RANK_ID", 0, TRMI_ENV_RANKS_MAX, &has_rank, &rank, err));
-    if (has_size && has_rank && rank >= size) {
+    TRMI_TRY(trmi_env_integer(env, "RANK_SIZE", 1, TRMI_ENV_RANKS_MAX, &size, err));
+    TRMI_TRY(trmi_env_integer(env, "RANK_ID", 0, TRMI_ENV_RANKS_MAX, &rank, err));
+    if (size > 0 && rank >= size) {
         return TRMI_FAIL(err, TRM_INVALID, "RANK_ID=%d, but RANK_SIZE=%d; 0 to %d expected", rank,
                          size, size - 1);
     }
-    if (has_size && size > 1) {
-        trmi_claim *claim = trmi_claim_add(claims, "RANK_SIZE%s", has_rank ? ", RANK_ID" : "");
-        claim->rank = has_rank ? rank : -1;
+    if (size > 1) {
+        trmi_claim *claim = trmi_claim_add(claims, "RANK_SIZE%s", rank >= 0 ? ", RANK_ID" : "");
+        claim->rank = rank;
         claim->size = size;
         claim->lacks_address = true;
     }

@@ -31,11 +31,10 @@ const char *trmi_env_text(const trmi_environment *env, const char *name) {
 /* Contract in cluster_claim.h. A variable that is set to nonsense is an error, not as if it were
  * not set: the launcher meant something. */
 trm_status trmi_env_integer(const trmi_environment *env, const char *name, int64_t low,
-                            int64_t high, bool *set, int32_t *out, trm_error *err) {
+                            int64_t high, int32_t *out, trm_error *err) {
     const char *text = trmi_env_text(env, name);
     int64_t value;
     char part[40];
-    *set = text != NULL;
     if (text == NULL) {
         return TRM_OK;
     }

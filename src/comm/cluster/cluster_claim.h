@@ -84,11 +84,11 @@ struct trm_cluster {
 
 /* Returns the text of a variable, NULL if it is not set or empty. */
 const char *trmi_env_text(const trmi_environment *env, const char *name);
-/* Reads a whole number from `low` to `high`. If the variable is not set, *set is false and *out
- * keeps its value.
+/* Reads a whole number from `low` to `high`. If the variable is not set (trmi_env_text), *out keeps
+ * its value.
  *   errors  INVALID */
 trm_status trmi_env_integer(const trmi_environment *env, const char *name, int64_t low,
-                            int64_t high, bool *set, int32_t *out, trm_error *err);
+                            int64_t high, int32_t *out, trm_error *err);
 /* Adds a claim that states nothing yet; the format makes its source. */
 trmi_claim *trmi_claim_add(trmi_claims *claims, const char *format, ...) TRM_PRINTF(2, 3);
 

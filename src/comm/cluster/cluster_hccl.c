@@ -50,12 +50,11 @@ static trm_status take_algorithm(const trmi_environment *env, trm_cluster *clust
 
 /* Reads HCCL_CONNECT_TIMEOUT and HCCL_EXEC_TIMEOUT; 0 stays for a variable that is not set. */
 static trm_status take_timeouts(const trmi_environment *env, trmi_hccl *hccl, trm_error *err) {
-    bool set;
-    int32_t seconds = 0;
-    TRMI_TRY(trmi_env_integer(env, "HCCL_CONNECT_TIMEOUT", 1, 7200, &set, &seconds, err));
-    hccl->connect_seconds = set ? seconds : 0;
-    TRMI_TRY(trmi_env_integer(env, "HCCL_EXEC_TIMEOUT", 0, INT32_MAX, &set, &seconds, err));
-    if (set) {
+    int32_t connect = 0, seconds = -1; /* not set */
+    TRMI_TRY(trmi_env_integer(env, "HCCL_CONNECT_TIMEOUT", 1, 7200, &connect, err));
+    hccl->connect_seconds = connect;
+    TRMI_TRY(trmi_env_integer(env, "HCCL_EXEC_TIMEOUT", 0, INT32_MAX, &seconds, err));
+    if (seconds >= 0) {
         hccl->exec_seconds = seconds == 0 || seconds > NEVER_SECONDS ? NEVER_SECONDS : seconds;
     }
     return TRM_OK;

@@ -43,10 +43,10 @@ typedef struct launcher {
     trm_status (*refine)(const trmi_environment *env, trmi_claim *claim, trm_error *err);
 } launcher;
 
-/* Reads a number from `low` to TRMI_ENV_RANKS_MAX; *set: the variable is there. The caller returns
- * on an error. */
-#define INTEGER(name, low, set, out)                                                               \
-    TRMI_TRY(trmi_env_integer(env, (name), (low), TRMI_ENV_RANKS_MAX, (set), (out), err))
+/* Reads a number from `low` to TRMI_ENV_RANKS_MAX, if the variable is there. The caller returns on
+ * an error. */
+#define INTEGER(name, low, out)                                                                    \
+    TRMI_TRY(trmi_env_integer(env, (name), (low), TRMI_ENV_RANKS_MAX, (out), err))
 
 /* Writes a key from the common ancestor process of a host's ranks: MPICH has no variable with a
  * number of the job, but all ranks of a host descend from one proxy process. Pid and start time
@@ -117,12 +117,11 @@ static void write_first_node(const char *list, char *out, size_t size) {
 /* Completes the claim of torchrun, or of PyTorchJob's plain variables. torchrun's agent occupies
  * MASTER_PORT, so rank 0 uses one of the ports above it. */
 static trm_status refine_torchrun(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
-    bool set;
     if (trmi_env_text(env, "TORCHELASTIC_RUN_ID") != NULL) {
         snprintf(claim->source, sizeof claim->source, "torchrun");
         claim->one_console = true; /* PyTorchJob's pods have logs of their own */
     }
-    INTEGER("GROUP_WORLD_SIZE", 1, &set, &claim->agents);
+    INTEGER("GROUP_WORLD_SIZE", 1, &claim->agents);
     const char *store = trmi_env_text(env, "TORCHELASTIC_USE_AGENT_STORE");
     if (store == NULL || strcmp(store, "True") != 0) {
         return TRM_OK;
@@ -155,11 +154,10 @@ static bool is_one_node(const trmi_claim *claim, const char *list) {
 /* Completes the claim of Slurm: tasks of this node, number of nodes, and a port that differs
  * between jobs and steps. */
 static trm_status refine_slurm(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
-    bool set;
     int32_t node = 0, job = 0, step = 0;
     const char *per_node = trmi_env_text(env, "SLURM_STEP_TASKS_PER_NODE");
     const char *nodes = trmi_env_text(env, "SLURM_STEP_NODELIST");
-    INTEGER("SLURM_NODEID", 0, &set, &node);
+    INTEGER("SLURM_NODEID", 0, &node);
     claim->local_size = per_node != NULL ? tasks_on_node(per_node, node) : 0;
     if (claim->local_size <= claim->local_rank) {
         claim->local_size = 0;
@@ -168,8 +166,8 @@ static trm_status refine_slurm(const trmi_environment *env, trmi_claim *claim, t
         claim->nodes = 1;
     }
     claim->one_per_node = claim->nodes == claim->size;
-    TRMI_TRY(trmi_env_integer(env, "SLURM_JOB_ID", 0, INT32_MAX, &set, &job, err));
-    TRMI_TRY(trmi_env_integer(env, "SLURM_STEP_ID", 0, INT32_MAX, &set, &step, err));
+    TRMI_TRY(trmi_env_integer(env, "SLURM_JOB_ID", 0, INT32_MAX, &job, err));
+    TRMI_TRY(trmi_env_integer(env, "SLURM_STEP_ID", 0, INT32_MAX, &step, err));
     if (nodes != NULL) {
         write_first_node(nodes, claim->address, sizeof claim->address);
         /* The first ports of jobs are 20 apart, those of a job's steps 4, from 15000 on. */
@@ -183,9 +181,10 @@ static trm_status refine_slurm(const trmi_environment *env, trmi_claim *claim, t
  * scheduler's address; the scheduler only waits for the end of the job. A worker without a number
  * gets one at the rendezvous, and then the first worker at the address is rank 0. */
 static trm_status refine_mindspore(const trmi_environment *env, trmi_claim *claim, trm_error *err) {
-    bool has_rank;
     char part[40];
-    const char *role = trmi_env_text(env, "MS_ROLE"), *variable = "MS_NODE_ID";
+    const char *role = trmi_env_text(env, "MS_ROLE");
+    const char *variable = trmi_env_text(env, "MS_NODE_ID") != NULL ? "MS_NODE_ID" : "RANK_ID";
+    const bool has_rank = trmi_env_text(env, variable) != NULL;
     /* These tasks have no rank. */
     if (strcmp(role, "MS_SCHED") == 0 || strcmp(role, "MS_PSERVER") == 0) {
         claim->role = strcmp(role, "MS_SCHED") == 0 ? TRM_ROLE_SCHEDULER : TRM_ROLE_PS;
@@ -197,11 +196,7 @@ static trm_status refine_mindspore(const trmi_environment *env, trmi_claim *clai
                          trmi_printable(role, part, sizeof part));
     }
     /* The worker's number, under either of two names. */
-    INTEGER(variable, 0, &has_rank, &claim->rank);
-    if (!has_rank) {
-        variable = "RANK_ID";
-        INTEGER(variable, 0, &has_rank, &claim->rank);
-    }
+    INTEGER(variable, 0, &claim->rank);
     if (has_rank && claim->rank >= claim->size) {
         return TRMI_FAIL(err, TRM_INVALID, "%s=%d, but MS_WORKER_NUM=%d; 0 to %d expected",
                          variable, claim->rank, claim->size, claim->size - 1);
@@ -327,16 +322,17 @@ static const launcher launchers[] = {
  * process. */
 static trm_status read_place(const launcher *l, const trmi_environment *env, bool *found,
                              int32_t *rank, int32_t *size, trm_error *err) {
-    bool has_rank = l->rank == NULL, has_size = l->size == NULL;
     const char *size_name = l->size;
     if (l->older_size != NULL && trmi_env_text(env, l->size) == NULL) {
         size_name = l->older_size;
     }
+    const bool has_rank = l->rank == NULL || trmi_env_text(env, l->rank) != NULL;
+    const bool has_size = size_name == NULL || trmi_env_text(env, size_name) != NULL;
     if (l->rank != NULL) {
-        INTEGER(l->rank, 0, &has_rank, rank);
+        INTEGER(l->rank, 0, rank);
     }
     if (size_name != NULL) {
-        INTEGER(size_name, 1, &has_size, size);
+        INTEGER(size_name, 1, size);
     }
     /* Find the variable of an incomplete pair, unless the launcher ignores those. */
     const char *lone = l->demands == NULL                                    ? NULL
@@ -358,20 +354,20 @@ static trm_status read_place(const launcher *l, const trmi_environment *env, boo
 /* Reads local rank, local size and the number of nodes. */
 static trm_status read_local_place(const launcher *l, const trmi_environment *env,
                                    trmi_claim *claim, trm_error *err) {
-    bool set = false, size_set = false;
+    const bool size_set = l->local_size != NULL && trmi_env_text(env, l->local_size) != NULL;
     if (l->local_rank != NULL) {
-        INTEGER(l->local_rank, 0, &set, &claim->local_rank);
+        INTEGER(l->local_rank, 0, &claim->local_rank);
     }
     if (l->local_size != NULL) {
-        INTEGER(l->local_size, 1, &size_set, &claim->local_size);
+        INTEGER(l->local_size, 1, &claim->local_size);
     }
-    if (set && size_set && claim->local_rank >= claim->local_size) {
+    if (size_set && claim->local_rank >= claim->local_size) {
         return TRMI_FAIL(err, TRM_INVALID, "%s=%d, but %s=%d; a local rank from 0 to %d expected",
                          l->local_rank, claim->local_rank, l->local_size, claim->local_size,
                          claim->local_size - 1);
     }
     if (l->nodes != NULL) {
-        INTEGER(l->nodes, 1, &set, &claim->nodes);
+        INTEGER(l->nodes, 1, &claim->nodes);
     }
     if (size_set && claim->local_size == claim->size) {
         claim->nodes = 1;
@@ -382,13 +378,12 @@ static trm_status read_local_place(const launcher *l, const trmi_environment *en
 /* Reads the address of rank 0, with one port. */
 static trm_status read_address(const launcher *l, const trmi_environment *env, trmi_claim *claim,
                                trm_error *err) {
-    bool set;
     int32_t port = l->default_port;
     if (l->address == NULL) {
         return TRM_OK;
     }
     const char *address = trmi_env_text(env, l->address);
-    TRMI_TRY(trmi_env_integer(env, l->port, 1, 65535, &set, &port, err));
+    TRMI_TRY(trmi_env_integer(env, l->port, 1, 65535, &port, err));
     if (address != NULL && port > 0) {
         snprintf(claim->address, sizeof claim->address, "%s", address);
         claim->port = port;
