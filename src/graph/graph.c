@@ -315,7 +315,7 @@ int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
 trm_node trmi_graph_add1(trm_graph *graph, trmi_op_kind kind, const char *name,
                          const trm_node *inputs, int32_t inputs_count, const trmi_attrs *attrs) {
     int32_t index = trmi_graph_add(graph, kind, name, inputs, inputs_count, 1, attrs);
-    return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
+    return trmi_graph_node(graph, index, 0);
 }
 
 /* Contract in graph_ir.h. Undoes broadcasting: what was repeated forward is summed backward. */
@@ -367,6 +367,8 @@ trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *
                    sizeof *copy->values)) {
         goto no_memory;
     }
+    /* Values have no pointers, so that a copy of the array is enough; operators have names, inputs
+     * and attributes in the arena, which the copy gets of its own. */
     memcpy(copy->values, graph->values, (size_t)graph->values_count * sizeof *copy->values);
     copy->values_count = graph->values_count;
     copy->ops_count = graph->ops_count;

@@ -51,8 +51,8 @@ typedef struct trmi_attachment {
 typedef struct trmi_attrs {
     union {
         struct {
-            trm_init init;
-            bool trainable;
+            trm_init init;  /* how first values are made */
+            bool trainable; /* parameter: updated; else it is frozen */
             bool undecayed; /* parameter: without weight decay (trm_exclude_from_decay) */
             bool all_rows;  /* parameter: updated as a whole (trm_update_all_rows) */
             /* parameter: a parameter server fills it before each training step (graph/detach.h) */
@@ -79,9 +79,9 @@ typedef struct trmi_attrs {
             int64_t begin, columns;
         } matmul; /* LINEAR too */
         struct {
-            double epsilon, momentum;
-            bool relu;     /* fused kinds */
-            bool residual; /* fused kinds */
+            double epsilon, momentum; /* momentum: weight of the new value */
+            bool relu;                /* fused kinds */
+            bool residual;            /* fused kinds */
             /* NORM_ACT_GRAD: the ReLU mask is computed from y, which is then an input */
             bool from_y;
         } norm;
@@ -92,9 +92,11 @@ typedef struct trmi_attrs {
             bool tanh; /* the approximation by tanh; else by erf */
         } gelu;
         struct {
+            /* heads of queries; heads of keys and values, each read by heads / kv_heads of the
+             * former */
             int64_t heads, kv_heads;
-            bool causal;
-            double scale;
+            bool causal;   /* a query reads only keys up to its own position */
+            double scale;  /* factor of the scores */
             int64_t begin; /* position among the keys of query 0 */
         } attention;
         struct {
@@ -105,20 +107,21 @@ typedef struct trmi_attrs {
             int64_t experts; /* EXPERT_GRAD_WEIGHTS: of the result */
         } expert;
         struct {
-            double theta;
+            double theta;  /* base of the angles */
             int64_t begin; /* position of row 0 */
             bool inverse;  /* gradient */
         } rotary;
         struct {
+            /* height and width; pad: top, bottom, left, right */
             int64_t kernel[2], stride[2], pad[4];
-            bool count_padding;
-            int64_t shape[4]; /* gradients: the shape of x */
+            bool count_padding; /* AVG_POOL: means count pixels of the padding */
+            int64_t shape[4];   /* gradients: the shape of x */
         } pool;
         struct {
-            double factor;
+            double factor; /* y = factor x */
         } scale;
         struct {
-            double rate;
+            double rate; /* share of the values that become zero */
             /* selects the stream of random masks: the number of the dropout in its graph */
             uint64_t key;
         } dropout;
@@ -132,7 +135,7 @@ typedef struct trmi_attrs {
             int64_t block_rows;
         } shape; /* RESHAPE, BROADCAST, gradients that need a target */
         struct {
-            int32_t order[TRM_MAX_RANK];
+            int32_t order[TRM_MAX_RANK]; /* dimension i of y is dimension order[i] of x */
         } transpose;
         struct {
             int32_t axis;
@@ -141,20 +144,20 @@ typedef struct trmi_attrs {
             int64_t begin[TRM_MAX_RANK], size[TRM_MAX_RANK];
         } slice;
         struct {
-            int64_t before[TRM_MAX_RANK], after[TRM_MAX_RANK];
+            int64_t before[TRM_MAX_RANK], after[TRM_MAX_RANK]; /* elements added */
             double value;
         } pad;
         struct {
             int64_t classes;
-            double on, off;
+            double on, off; /* the value of the class, of all others */
         } one_hot;
         struct {
-            uint32_t axes; /* bit i: dimension i is reduced */
-            bool keep_dims;
+            uint32_t axes;  /* bit i: dimension i is reduced */
+            bool keep_dims; /* reduced dimensions stay, with 1 element */
         } reduce;
         struct {
-            double label_smoothing;
-            bool use_ignore_index;
+            double label_smoothing; /* share of the target for all classes */
+            bool use_ignore_index;  /* rows of this label have no loss */
             int32_t ignore_index;
             bool predicts; /* LINEAR_XENT: output 1 is the class with the largest logit */
         } xent;            /* LINEAR_XENT too */
@@ -169,7 +172,7 @@ typedef struct trmi_attrs {
             int64_t bags;
         } bag;
         struct {
-            const trm_custom_op *op;
+            const trm_custom_op *op; /* the user's; its functions outlive the graph */
         } custom;
     };
     const trmi_attachment *attached; /* by a higher room; NULL = nothing */
@@ -292,6 +295,11 @@ static inline const trmi_value *trmi_input_of(const trm_graph *graph, const trmi
 /* Returns output i of an operator. */
 static inline const trmi_value *trmi_output_of(const trm_graph *graph, const trmi_op *op, int i) {
     return &graph->values[op->outputs[i]];
+}
+
+/* Returns output i of the operator that trmi_graph_add has added; TRM_NO_NODE for index 0. */
+static inline trm_node trmi_graph_node(const trm_graph *graph, int32_t index, int32_t i) {
+    return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[i]};
 }
 
 /* Adds an operator and returns its index; 0 if an input is broken or a rule is violated: the graph

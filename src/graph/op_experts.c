@@ -137,8 +137,8 @@ trm_node trm_top_values(trm_graph *graph, trm_node x, int64_t k, trm_node *colum
     TRMI_NEED_IN(graph, TRM_NO_NODE, columns);
     trmi_attrs attrs = {.top_k = {.k = k}};
     int32_t index = trmi_graph_add(graph, TRMI_OP_TOP_K, NULL, &x, 1, 2, &attrs);
-    *columns = index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[1]};
-    return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
+    *columns = trmi_graph_node(graph, index, 1);
+    return trmi_graph_node(graph, index, 0);
 }
 
 trm_node trm_expert_linear(trm_graph *graph, trm_node x, trm_node weights, trm_node experts) {

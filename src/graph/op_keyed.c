@@ -87,5 +87,5 @@ trm_node trmi_graph_keyed_linear(trm_graph *graph, trm_node rows, trm_node ids, 
                                  trm_node dense, trm_node bias) {
     trm_node inputs[] = {rows, ids, weights, dense, bias};
     int32_t index = trmi_graph_add(graph, TRMI_OP_KEYED_LINEAR, NULL, inputs, 5, 2, NULL);
-    return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
+    return trmi_graph_node(graph, index, 0);
 }

@@ -103,7 +103,7 @@ static trm_node add_norm(trm_graph *graph, trmi_op_kind kind, const trm_node *in
                          double epsilon) {
     trmi_attrs attrs = {.layer_norm = {.epsilon = epsilon == 0 ? 1e-5 : epsilon}};
     int32_t index = trmi_graph_add(graph, kind, NULL, inputs, count, count, &attrs);
-    return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
+    return trmi_graph_node(graph, index, 0);
 }
 
 trm_node trm_layer_norm(trm_graph *graph, trm_node x, trm_node gamma, trm_node beta,

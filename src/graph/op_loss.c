@@ -196,7 +196,7 @@ trm_node trm_softmax_cross_entropy(trm_graph *graph, trm_node logits, trm_node l
     trmi_attrs attrs = attrs_of_options(options);
     trm_node inputs[] = {logits, labels};
     int32_t index = trmi_graph_add(graph, TRMI_OP_SOFTMAX_XENT, NULL, inputs, 2, 3, &attrs);
-    return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
+    return trmi_graph_node(graph, index, 0);
 }
 
 /* Returns whether the node is a parameter that is not trained. */
@@ -220,7 +220,7 @@ trm_node trm_linear_cross_entropy(trm_graph *graph, trm_node x, trm_node weight,
     int32_t outputs = attrs.xent.predicts || frozen ? 2 : count;
     int32_t index =
         trmi_graph_add(graph, TRMI_OP_LINEAR_XENT, NULL, inputs, count, outputs, &attrs);
-    return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
+    return trmi_graph_node(graph, index, 0);
 }
 
 trm_node trm_bce_with_logits(trm_graph *graph, trm_node logits, trm_node targets) {

@@ -189,5 +189,5 @@ trm_node trm_batch_norm(trm_graph *graph, trm_node x, trm_node gamma, trm_node b
         return trmi_graph_add1(graph, TRMI_OP_BATCH_NORM_INFER, NULL, inputs, 5, &attrs);
     }
     int32_t index = trmi_graph_add(graph, TRMI_OP_BATCH_NORM, NULL, inputs, 5, 3, &attrs);
-    return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
+    return trmi_graph_node(graph, index, 0);
 }

@@ -139,7 +139,7 @@ static trm_node add_sized(trm_graph *g, trmi_op_kind kind, const char *what, int
     char name[NAME];
     snprintf(name, sizeof name, "%s%d", what, size);
     int32_t made = trmi_graph_add(g, kind, name, inputs, count, 1, NULL);
-    return (trm_node){made != 0 ? g->ops[made].outputs[0] : 0};
+    return trmi_graph_node(g, made, 0);
 }
 
 /* Sets how the plan cuts operator `what``size`: `letter` on the last axis of the mesh. */

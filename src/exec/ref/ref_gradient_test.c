@@ -300,7 +300,7 @@ static trm_node norm_act_of(bench *b, bool relu_too, bool residual) {
     trmi_attrs attrs = {
         .norm = {.epsilon = 1e-3, .momentum = 0.1, .relu = relu_too, .residual = residual}};
     int32_t op = trmi_graph_add(b->graph, TRMI_OP_NORM_ACT, NULL, in, residual ? 6 : 5, 3, &attrs);
-    return op == 0 ? TRM_NO_NODE : (trm_node){b->graph->ops[op].outputs[0]};
+    return trmi_graph_node(b->graph, op, 0);
 }
 static trm_node build_norm_act(bench *b) { return norm_act_of(b, false, false); }
 static trm_node build_norm_act_relu(bench *b) { return norm_act_of(b, true, false); }
