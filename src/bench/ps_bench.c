@@ -1,6 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_ps: rows a second that one core reads and updates, compared with plain prefetched gathers
- * in the same run. */
+/* bench_ps, first part: how many rows a second one core reads and updates in a table of this
+ * process, beside plain loops over arrays of as many rows.
+ *
+ *       measure      what it does for each key of a batch               bounded by
+ *       SUM          adds up the row, writes nothing                    memory latency
+ *       PLAIN        copies the row from an array, no keys              the same, and the stores
+ *       IN_TABLE     copies a cache line of the table's memory          the table's larger footprint
+ *       READ         finds the row by its key and copies it             what pulls cost a server
+ *       UPDATE       finds the row and applies row-wise Adagrad         what pushes cost a server
+ *
+ * Rates are ratios of neighbouring measurements (run_once), because absolute ones change with the
+ * machine's load. bench_ps also begins the other forms: serving another process (bench_listen), a
+ * table of a given size (ps_budget.c), a worker with its server (ps_service.c). */
 #include "bench/ps_bench.h"
 
 #include "base/checked.h"
@@ -24,6 +35,8 @@ static const double LOOK_SECONDS = 0.2, GONE_SECONDS = 5, COME_SECONDS = 600;
 
 enum measure { SUM, PLAIN, READ, UPDATE, IN_TABLE, MEASURES };
 
+/* The table, the arrays beside it, and the rates of all repetitions. Everything is owned. A batch
+ * has `batch` keys, and one repetition of a measure takes `calls` batches. */
 typedef struct table_bench {
     int64_t rows, batch, calls;
     int32_t repeats;
@@ -74,6 +87,8 @@ static void plain_gather(const table_bench *b, const uint64_t *rows) {
  * than its values. */
 static void gather_in_table(const table_bench *b, const uint64_t *places) {
     const trmi_rows *rows = &b->table->rows;
+    /* line: the addresses that are prefetched and not copied yet, as a ring; a table computes the
+     * address of a row once, too */
     const char *line[2 * DISTANCE];
     for (int64_t i = -DISTANCE; i < b->batch; i++) {
         if (i + DISTANCE < b->batch) {
@@ -164,6 +179,8 @@ static trm_status fill_table(table_bench *b, trm_error *err) {
     return TRM_OK;
 }
 
+/* Reports the ratio of two measures, repetition by repetition: the two were taken one after the
+ * other, on the same keys, so that their ratio is steadier than either of them. */
 static void report_ratio(const table_bench *b, const bench_say *say, const char *name,
                          enum measure m, enum measure of) {
     double ratio[REPEATS_MAX];
@@ -189,6 +206,7 @@ static void report_all(table_bench *b, const bench_say *say) {
     bench_say_one(say, "memory", "bytes/row", (double)b->account.used / (double)b->rows);
 }
 
+/* Frees the bench; NULL members are fine, as after a bench_make that has failed. */
 static void bench_free(table_bench *b) {
     trmi_row_table_destroy(b->table);
     trmi_free(b->plain);
@@ -202,6 +220,7 @@ static void bench_free(table_bench *b) {
 
 /* Fills in the defaults, and allocates the table and the arrays that it is compared with. */
 static trm_status bench_make(const bench_ps_options *options, table_bench *b, trm_error *err) {
+    /* half of the memory, at 256 bytes a row: the table, the plain array, and the array of sums */
     int64_t fitting = trmi_os_memory_bytes() / 2 / 256;
     b->rows = options->rows > 0 ? options->rows : trmi_min_i64(fitting, 16 << 20);
     b->batch = options->batch > 0 ? options->batch : 65536;
@@ -212,6 +231,7 @@ static trm_status bench_make(const bench_ps_options *options, table_bench *b, tr
                          "and batches of %d to 2^30 expected",
                          (long long)b->rows, (long long)b->batch, DISTANCE);
     }
+    /* six million rows a measure: many more than caches hold */
     b->calls = trmi_max_i64(1, (6 << 20) / b->batch);
     b->account.limit = INT64_MAX;
     /* With few rows, or little memory, the table is as large as the others. */
@@ -308,6 +328,7 @@ void bench_say_one(const bench_say *say, const char *name, const char *unit, dou
 trm_status bench_ps(const bench_ps_options *options, bench_ps_report report, void *context,
                     trm_error *err) {
     const bench_say say = {report, context};
+    /* rows of the server's tables; bench_table replaces it by the number that its own table has */
     int64_t rows = options->rows == 0 ? 2 << 20 : options->rows;
     if (options->listen != NULL) {
         return bench_listen(options, err);

@@ -1,10 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The second part of bench_ps: a worker and its server at Criteo's shape.
+/* The second part of bench_ps: a worker and its server at Criteo's shape (26 tables, 4096 samples
+ * a batch).
  *
- *   worker (this thread) == shared memory or TCP ==> server: link, shards      pull, push
- *   the same rows, in a plain array, by a plain prefetched loop                gather, update
+ *    worker (this thread) == shared memory or TCP ==> server: link, shards      pull, push
+ *    the same rows, in a plain array, by a plain prefetched loop                gather, update
+ *    the same rows, in row tables of this process, without a server             keyed read
  *
- * Then, with a folder: checkpoints beside training, and starting from one. */
+ * The plain loops do the work that no parameter server can avoid, so their time is the bound that
+ * the ratios relate to; the keyed read separates what the hash table costs from what the link
+ * costs. Client and server share the CPUs of one machine, and each measurement is taken in turns
+ * with its bound, so that a change of the machine's speed affects both.
+ *
+ * Then, with a folder: checkpoints beside training, and starting from one. Against a server
+ * elsewhere (options->connect) there is nothing to compare with, and only the client is
+ * measured. */
 #include "bench/ps_bench.h"
 
 #include "base/checked.h"
@@ -54,6 +63,9 @@ static void make_keys(service *s) {
     }
 }
 
+/* Starts the server in this process, on a port of its own choice. Its memory limit leaves 256
+ * bytes a row, more than a row takes with its share of the hash table, so that no row is
+ * refused. */
 static trm_status start_server(service *s, trm_error *err) {
     const bench_ps_options *o = s->options;
     trm_ps_server_options so = {.shards = o->shards == 0 ? 1 : o->shards,
@@ -64,6 +76,8 @@ static trm_status start_server(service *s, trm_error *err) {
     return trm_ps_server_start(&so, &s->server, err);
 }
 
+/* Connects a client to the server of this process or to the one elsewhere. `worker`: its number;
+ * -1: a client that is no worker of the job and only asks for checkpoints. */
 static trm_status connect_worker(service *s, int32_t worker, trm_ps_client **out, trm_error *err) {
     const char *address =
         s->server != NULL ? trm_ps_server_address(s->server) : s->options->connect;
@@ -148,6 +162,8 @@ static void update_plainly(const service *s, const uint64_t *keys) {
                 __builtin_prefetch(table + k[i + DISTANCE] * WIDTH, 1);
                 __builtin_prefetch(sums + k[i + DISTANCE], 1);
             }
+            /* one accumulator for a row: the mean square of the gradient divides the rate of all
+             * its elements */
             float *row = table + k[i] * WIDTH, square = 0;
             for (int j = 0; j < WIDTH; j++) {
                 square += g[j] * g[j];
@@ -201,12 +217,16 @@ static trm_status measure_service(service *s, trm_error *err) {
         "criteo.plain_gather",   "criteo.plain_update",
         "criteo.keyed_read",     "criteo.pull.of_gather",
         "criteo.push.of_update", "criteo.pull.of_keyed_read"};
+    /* v: a value for each measure and repetition; of the ratios, each of one repetition, so that
+     * their median is no ratio of medians taken at different times */
     double v[MEASURES][BENCH_REPEATS_MAX];
     int32_t repeats = s->options->repeats > 0 ? s->options->repeats : 15;
     repeats = repeats > BENCH_REPEATS_MAX ? BENCH_REPEATS_MAX : repeats;
     for (int32_t r = -2; r < repeats; r++) { /* two that warm up */
         double t[TIMES] = {0};
         for (int64_t n = 0; n < ROUNDS; n++) {
+            /* every round takes another batch, so that the rows are not those that the caches
+             * still hold */
             const int64_t number = n + (r + 2) * ROUNDS;
             const uint64_t *keys = s->keys + number % BATCHES * LOOKUPS;
             TRMI_TRY(add_batch(s, number, true, true, err));
@@ -253,6 +273,7 @@ static trm_status measure_service(service *s, trm_error *err) {
 static trm_status add_distinct(service *s, trm_ps_batch *batch, uint64_t *keys, int64_t number,
                                bool push, trm_error *err) {
     trm_ps_batch_clear(batch);
+    /* batch n has the BATCH rows that follow those of batch n - 1, in every table */
     const int64_t begin = number * BATCH % s->rows;
     for (int64_t f = 0; f < FIELDS; f++) {
         /* below s->rows >= BATCH, without a division, whose time would be counted */
@@ -372,6 +393,8 @@ typedef struct chief {
     _Atomic bool over; /* the checkpoint has ended */
 } chief;
 
+/* Runs in a thread of its own: a checkpoint, as the chief of a job asks for one while workers
+ * train. */
 static void *take_checkpoint(void *context) {
     chief *c = context;
     c->status = trm_ps_checkpoint(c->client, false, &c->result, &c->err);
@@ -402,6 +425,7 @@ static trm_status run_steps(service *s, int64_t from, int64_t count, _Atomic boo
 static trm_status measure_checkpoint(service *s, trm_error *err) {
     enum { STEPS = 100, EVERY_SECONDS = 600 };
     chief c = {.s = s};
+    /* quiet: seconds of STEPS batches before the checkpoint; busy: of the n batches beside it */
     double quiet, busy, write_rate = 0, read_seconds = 0;
     trm_ps_checkpoint_result alone = {0};
     int64_t n;

@@ -42,33 +42,34 @@ typedef trm_status trmi_exec_walk(trm_exec *exec, int32_t begin, int32_t end, tr
 
 /* The executor. Set at creation and not changed by a step, unless a member says otherwise. */
 struct trm_exec {
-    trmi_exec_search *search;
-    trmi_arena memory; /* holds names and small arrays */
-    trm_program *program;
+    trmi_exec_search *search; /* searches a plan (auto_parallel); NULL: cannot */
+    trmi_arena memory;        /* holds names and small arrays */
+    trm_program *program;     /* owned */
+    /* owned; reference: kernels of the operators that `backend` has none for */
     trmi_backend *backend, *reference;
-    trmi_kernel *kernels; /* [program->steps_count] */
-    trmi_kernel_env env;
-    void *owned[TRMI_ARENAS]; /* arenas that this executor frees; else NULL */
-    const trm_exec *share;    /* training executor whose parameters this one uses; or NULL */
-    bool updated_elsewhere;   /* by parameter servers: no optimiser here */
-    bool lends_state;         /* trm_exec_options.share_slots */
-    bool initialises;         /* trm_exec_options.initialise */
-    trm_optimizer_options optimizer;
-    trmi_update *update;
+    trmi_kernel *kernels;            /* [program->steps_count] */
+    trmi_kernel_env env;             /* what kernels get: arenas, threads, scratch */
+    void *owned[TRMI_ARENAS];        /* arenas that this executor frees; else NULL */
+    const trm_exec *share;           /* training executor whose parameters this one uses; or NULL */
+    bool updated_elsewhere;          /* by parameter servers: no optimiser here */
+    bool lends_state;                /* trm_exec_options.share_slots */
+    bool initialises;                /* trm_exec_options.initialise */
+    trm_optimizer_options optimizer; /* defaults filled in */
+    trmi_update *update;             /* owned; NULL: nothing is trained here */
     trmi_state_watcher watcher;      /* trmi_state_watch */
     int32_t threads;                 /* of a training step (exec/threads.h) */
     int32_t accumulate, accumulated; /* batches an update sums; batches summed so far */
     float *accumulator;              /* sum of gradients, as GRAD; NULL when accumulate is 1 */
     bool owns_accumulator;
-    trmi_output *outputs;
-    trm_variable *variables;
+    trmi_output *outputs;      /* [program->outputs_count]; [0]: the loss */
+    trm_variable *variables;   /* [variables_count] by index, as callers see them */
     int32_t *variable_buffers; /* buffer of each variable; of a slot: its parameter's buffer */
     int32_t *variable_slots;   /* slot index of each variable; -1 = not a slot */
     /* split graphs: gathered values of each cut variable; NULL = not cut, or not gathered yet */
     void **wholes;
     int32_t variables_count;
-    trm_step_profile *profile;
-    struct trmi_trace *trace; /* records the program steps; NULL = off */
+    trm_step_profile *profile; /* of trm_exec_profile; owned */
+    struct trmi_trace *trace;  /* records the program steps; NULL = off */
     /* active ways of training, in the order of the table in ways.c */
     const trmi_distribution *ways[TRMI_DISTRIBUTIONS_MAX];
     int32_t ways_count;
@@ -94,14 +95,14 @@ struct trm_exec {
     bool raised[TRMI_FLAGS];    /* flags of this rank, for the next step (trmi_exec_set_flag) */
     trmi_update_exchange norms; /* exchange of norms in strict mode; NULL: the active way's */
     uint64_t parameter_seed;    /* seed of first values; rank 0's if ranks share parameters */
-    trmi_action *actions;
+    trmi_action *actions;       /* what is done between program steps, in order */
     int32_t actions_count, actions_room; /* used; allocated */
     /* plan of a single rank (memory limit: which activations to recompute); owned */
     struct trmi_partition_plan *alone;
     int64_t memory_bytes;                /* limit a rank (exec/memory_limit.h); 0 = none */
     double create_seconds, step_seconds; /* of creation; sum over all steps */
     bool scaling;                        /* loss scaling is on */
-    trmi_loss_scale scale;
+    trmi_loss_scale scale;               /* changes with steps */
     float *seed; /* in CONSTANT: gradient of the loss, with which backward starts; NULL: always 1 */
     /* factor of the seed: 1 / ranks where cooperative gradients are averaged by it; else 1
      * (exec/distributed/cooperative.c) */

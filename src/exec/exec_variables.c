@@ -25,6 +25,7 @@
 
 /* ---- this rank's part ------------------------------------------------------------------------ */
 
+/* Contract in exec.h. A leaf of which this rank has the whole is not cut. */
 const trmi_partition_leaf *trmi_exec_cut_of(const trm_exec *exec, int32_t variable) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[variable]];
     const trmi_partition_leaf *leaf =
@@ -325,6 +326,8 @@ void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
     trmi_free(part);
 }
 
+/* Contract in trireme/exec.h. Of a cut variable the box of this rank is taken from the whole one;
+ * memory for that may be missing, and the variable then keeps its values. */
 void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
     TRMI_NEED_OR(, NULL, exec, data);
     const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
@@ -345,6 +348,8 @@ void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
     trmi_free(part);
 }
 
+/* Contract in exec.h. A parameter without a gradient of its own (rows of a sparse table) is not
+ * found, unless it is frozen. */
 bool trmi_exec_find_parameter(const trm_exec *exec, const char *name, float **values,
                               float **gradient, bool *plain) {
     const trm_program *p = exec->program;

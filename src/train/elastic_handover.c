@@ -220,6 +220,8 @@ trm_status trmi_elastic_take_newest(trmi_elastic_model *e, trm_comm *comm, bool 
         equal = equal && all[i].step == all[0].step && all[i].bytes == all[0].bytes;
         source = all[i].step > all[source].step ? i : source;
     }
+    /* `best` is the state that counts. Its position in the data is taken from the rank that has
+     * come least far into the epoch, so that no sample of it is left out. */
     const trmi_declaration best = all[source];
     trmi_declaration first = best;
     for (int32_t i = 0; i < size; i++) {
@@ -245,6 +247,8 @@ trm_status trmi_elastic_take_newest(trmi_elastic_model *e, trm_comm *comm, bool 
     if (!equal) {
         TRMI_TRY(trmi_elastic_hand_over(e, comm, source, err));
     }
+    /* hooks of the step run again from the position at which the step ended, which is part of the
+     * state */
     e->at.epoch = *hooks_due ? e->at.ended.epoch : first.epoch;
     e->at.epoch_step = *hooks_due ? e->at.ended.epoch_step : first.epoch_step;
     e->at.epoch_samples = *hooks_due ? e->at.ended.epoch_samples : first.epoch_samples;

@@ -24,19 +24,19 @@
 /* The state of one call of trm_model_train; lives on its stack. */
 typedef struct trmi_run {
     trm_model *model;
-    const trm_train_options *options;
+    const trm_train_options *options; /* the caller's */
     const struct trmi_gradient_sink *sink;
     const struct trmi_rank_changes *changes;
     trm_callback callbacks[TRM_MAX_CALLBACKS];
     int32_t callbacks_count;
-    trm_learning_rate rate;
+    trm_learning_rate rate;    /* the schedule, with its length settled */
     trm_progress progress;     /* what callbacks receive */
     trm_evaluation evaluation; /* the latest; progress.evaluation points to it */
     int64_t batch;             /* index within the epoch of the next batch to read */
     /* Batches by which the data's position is ahead of the steps of this worker: the job was
      * continued with another number of workers. */
     int64_t ahead;
-    double begin, epoch_begin;
+    double begin, epoch_begin; /* clock at the begin of the run, of the epoch */
     struct trmi_profile *profile;
     struct trmi_trace *trace; /* the profile's; NULL without one */
     trmi_divergence divergence;

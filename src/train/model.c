@@ -1,10 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creates a trm_model from the user's options (contract in trireme/train.h).
+/* Creates a trm_model from the user's options (contract in trireme/train.h), and the small calls
+ * that ask or tell it something.
  *
- *       trm_model_create    copy_options (gradient sink, changes of ranks, ranks, context, batch)  ->  trmi_compile
+ *       trm_model_create
+ *         check_options             what needs neither data nor ranks
+ *         copy_options              gradient sink, changes of ranks, ranks, context, texts
+ *         sink->check               what the sink forbids
+ *         trmi_model_share_data     this rank's share of the dataset
+ *         trmi_compile              graph and executor (compile.c)
+ *         changes->open             elastic jobs: copies of the state
  *
- * All strings that the model keeps are in its arena; the dataset of the options is read here only
- * for its shapes. */
+ * All strings that the model keeps are in its arena, so the options may be freed after the call;
+ * the dataset of the options is read here only for its shapes. One thread calls all functions of a
+ * model, except trm_model_request_stop and trm_model_request_leave, which a signal handler may
+ * call. */
 #include "train/gradient_sink.h"
 #include "train/model.h"
 #include "train/rank_changes.h"
@@ -21,6 +30,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Contract in model.h. A model for evaluation only has no training program. */
 trmi_compiled *trmi_model_owner(trm_model *model) {
     return model->options.evaluation_only ? &model->evaluate : &model->train;
 }
@@ -245,11 +255,14 @@ trm_status trm_model_create(const trm_model_options *options, trm_model **out, t
     if (status == TRM_OK) {
         return TRM_OK;
     }
+    /* Ranks of an elastic job make their models together. If one has died meanwhile, this process
+     * makes its model alone and meets the others when it trains; else the error stands. */
     int32_t ranks;
     TRMI_TRY(trmi_rank_changes_of(options)->go_alone(options, status, &ranks, err));
     return make_model(options, ranks, out, err);
 }
 
+/* Contract in trireme/train.h. Also frees a model that make_model could not finish. */
 void trm_model_destroy(trm_model *model) {
     if (model == NULL) {
         return;
@@ -295,6 +308,7 @@ void trm_model_request_stop(trm_model *model) {
     atomic_store(&model->stop, 1);
 }
 
+/* Contract in trireme/train.h. Without an elastic job to leave, leaving is stopping. */
 void trm_model_request_leave(trm_model *model) {
     TRMI_NEED_OR(, NULL, model);
     if (!model->changes->request_leave(model)) {

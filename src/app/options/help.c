@@ -384,6 +384,8 @@ int app_run_help(app_context *app) {
         app_help_overview(app->commands);
         return 0;
     }
+    /* A topic comes before a command of its name, and "context" before both, because its text is a
+     * table of the library. */
     /* a topic or command of one or two words */
     char wanted[128];
     snprintf(wanted, sizeof wanted, "%s%s%s", p->arguments[0], p->arguments_count > 1 ? " " : "",
@@ -421,6 +423,7 @@ int app_run_help(app_context *app) {
     return app_report(&err);
 }
 
+/* Runs `version`: the version of the library, which is that of the program. */
 int app_run_version(app_context *app) {
     (void)app;
     app_tell(APP_RESULT, "event", "version", app_text("version", trm_version(), "trireme %s"));

@@ -40,6 +40,7 @@ const char *trmi_short_name(const char *path, char text[48]) {
     return text;
 }
 
+/* Contract in cluster_json.h. Digits alone: no sign, no blank, no exponent. */
 bool trmi_decimal(const char *text, int64_t *out) {
     size_t length = strlen(text);
     /* 18 digits always fit into int64, so the loop cannot overflow. */
@@ -214,6 +215,8 @@ trm_status trmi_cjson_string(const trmi_cjson_at *at, const json_t *object, cons
     return TRM_OK;
 }
 
+/* Contract in cluster_json.h. Digits in quotes are always accepted, a plain number only where
+ * range.plain allows it. */
 trm_status trmi_cjson_integer(const trmi_cjson_at *at, const json_t *object, const char *key,
                               trmi_cjson_range range, int64_t *out, trm_error *err) {
     const char *kind = range.plain ? "a number" : "a number in quotes";

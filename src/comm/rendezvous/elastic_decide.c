@@ -468,6 +468,8 @@ static trm_status wait_at_door(decision *d, int32_t index, double deadline, trm_
         pthread_mutex_unlock(&e->lock);
     }
     const bool open = status == TRM_OK;
+    /* First all frames that have arrived, then a wait of at most 0.1 s for more: `closed` is set
+     * once the member has closed, and counts only after its last frames were read. */
     for (bool closed = false; status == TRM_OK && !is_decided(d);) {
         status = trmi_link_next(&link, &frame, err);
         if (status == TRM_OK) {

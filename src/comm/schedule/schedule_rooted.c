@@ -277,7 +277,10 @@ void trmi_make_scatter(trmi_builder *b) {
     trmi_add_copy(b, mine, TRMI_TEMP_BUFFER, work);
 }
 
-/* Tree: the same rounds backwards. */
+/* Tree: the same rounds backwards. v is the rank counted from the root. In the round of distance d
+ * a rank whose v is an odd multiple of d sends its subtree, d blocks at most, to v - d and has
+ * finished; the others append what they receive to their own blocks, so that `work` holds a
+ * subtree in the order of v. The root puts the blocks into the order of ranks at the end. */
 void trmi_make_gather(trmi_builder *b) {
     int32_t n = b->size, root = b->request->root, v = relative_rank(b, root);
     int64_t c = b->request->count;

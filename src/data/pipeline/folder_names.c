@@ -34,6 +34,8 @@ static bool has_entry(const trmi_folder_choice *choice, DIR *dir, const struct d
            is_folder(dir, entry) == choice->folders_only;
 }
 
+/* Contract in folder_names.h. Names are sorted, because readdir gives them in no order, and
+ * samples are numbered by it. */
 trm_status trmi_folder_list(const char *path, const trmi_folder_choice *choice, trmi_arena *arena,
                             char ***names, int64_t *count, trm_error *err) {
     DIR *dir = opendir(path);

@@ -71,18 +71,21 @@ typedef struct trmi_symbol {
  * encodes. */
 struct trm_tokenizer {
     trmi_arena arena;
-    trmi_token *tokens; /* by id */
-    int64_t vocabulary;
-    trmi_hash_index by_text;
+    trmi_token *tokens;      /* by id */
+    int64_t vocabulary;      /* ids are below it */
+    trmi_hash_index by_text; /* ids of tokens by their bytes */
+    /* pairs of ids that become one, in the order of their ranks; places: hash table of them by
+     * pair, of place_mask + 1 places */
     trmi_token_merge *merges;
     int64_t merge_count;
     trmi_merge_place *places;
     uint64_t place_mask;
     int32_t byte_ids[256]; /* -1: no token */
+    /* tokens that are looked for in the text before it is cut into pieces */
     trmi_added_token *added;
     int32_t added_count;
-    bool added_first[256]; /* bytes with which an added token begins */
-    trmi_split_style style;
+    bool added_first[256];  /* bytes with which an added token begins */
+    trmi_split_style style; /* how text is cut into pieces */
     bool prefix_space;      /* text that begins without a space gets one */
     bool ignore_merges;     /* a piece that is a token is that token */
     bool characters;        /* one token a character */
@@ -93,8 +96,9 @@ struct trm_tokenizer {
     json_t *settings; /* tokenizer.json but vocab and merges, to write it again */
 
     /* while encoding */
+    /* pieces that were encoded lately, by hash */
     trmi_piece *cache;
-    trmi_symbol *symbols;
+    trmi_symbol *symbols; /* of the piece that is encoded */
     int64_t symbol_capacity;
     uint64_t *heap; /* rank * 2^32 + symbol */
     int64_t heap_count, heap_capacity;

@@ -23,8 +23,8 @@
 
 /* A distinct piece of the text. */
 typedef struct word {
-    const char *text;
-    int32_t *symbols;
+    const char *text; /* in the arena */
+    int32_t *symbols; /* ids; merged pairs become one */
     uint32_t bytes, symbol_count;
     int64_t count; /* in the files */
 } word;
@@ -57,12 +57,13 @@ typedef struct trainer {
     pair *pairs;
     int64_t pair_count, pair_capacity;
     trmi_hash_index pair_index;
+    /* indices of pairs whose count has changed since their last entry in the heap */
     int64_t *changed; /* pairs with new words */
     int64_t changed_count, changed_capacity;
-    candidate *heap;
+    candidate *heap; /* largest count first */
     int64_t heap_count, heap_capacity;
-    trm_tokenizer *t;
-    int64_t token_count;
+    trm_tokenizer *t;         /* what is made; the caller's when it is complete */
+    int64_t token_count;      /* tokens of `t` so far */
     trmi_token_merge *merges; /* result -1: made again later */
     int64_t merge_count, merge_capacity;
 } trainer;

@@ -45,6 +45,8 @@
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
+/* Contract in distribution.h. Keys are compared by address: each way has one static string, so
+ * that two ways of one name cannot meet. */
 void trmi_distribution_keep(trm_exec *exec, const char *key, void *state) {
     int32_t i = 0;
     while (exec->way_states[i].key != NULL && exec->way_states[i].key != key) {
@@ -75,6 +77,7 @@ trm_status trmi_distribution_join(trm_exec *exec, const trmi_distribution *const
     return TRM_OK;
 }
 
+/* Contract in distribution.h. In reverse order: a way may use what an earlier one has joined. */
 void trmi_distribution_leave(trm_exec *exec, const trmi_distribution *const *table, int32_t count) {
     for (int32_t i = count - 1; i >= 0; i--) {
         if (table[i]->leave != NULL) {
@@ -83,6 +86,8 @@ void trmi_distribution_leave(trm_exec *exec, const trmi_distribution *const *tab
     }
 }
 
+/* Contract in distribution.h. From here on only the ways that declare themselves active are
+ * called. */
 trm_status trmi_distribution_open(trm_exec *exec, const trmi_distribution *const *table,
                                   int32_t count, const trm_exec_options *options, trm_error *err) {
     for (int32_t i = 0; i < count; i++) {
@@ -111,6 +116,8 @@ trm_status trmi_distribution_place(trm_exec *exec, const trm_exec_options *optio
     CALL_EACH(exec, place, exec, options, plan, err);
 }
 
+/* Contract in distribution.h. UNSUPPORTED: no way wants the arena elsewhere, and the executor
+ * takes memory of its own; the same holds for the kernel of a step below. */
 trm_status trmi_distribution_arena(trm_exec *exec, trmi_arena_id arena, size_t bytes,
                                    trm_error *err) {
     CALL_LAST(exec, arena, exec, arena, bytes, err);
@@ -129,8 +136,11 @@ trm_status trmi_distribution_deal(trm_exec *exec, uint8_t *mine, trm_error *err)
     CALL_EACH(exec, deal, exec, mine, err);
 }
 
+/* Calls the hook `begin`; a function of its own, because CALL_EACH returns. */
 static trm_status begin_each(trm_exec *exec, trm_error *err) { CALL_EACH(exec, begin, exec, err); }
 
+/* Contract in distribution.h. Takes the memory of the step's actions once: a schedule may be made
+ * again when the ranks change (trmi_distribution_reschedule), and allocates nothing. */
 trm_status trmi_distribution_begin(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     TRMI_TRY(begin_each(exec, err));
@@ -154,6 +164,8 @@ void trmi_distribution_close(trm_exec *exec) {
     }
 }
 
+/* Contract in distribution.h. The first way that has such memory gives it: shared memory belongs
+ * to the ranks of a host, whatever the more special ways do with it. */
 trm_status trmi_distribution_memory(trm_exec *exec, size_t bytes, void **out, trm_error *err) {
     trm_status status = TRM_UNSUPPORTED;
     for (int32_t i = 0; status == TRM_UNSUPPORTED && i < exec->ways_count; i++) {
@@ -168,6 +180,7 @@ trm_status trmi_distribution_memory(trm_exec *exec, size_t bytes, void **out, tr
 
 void trmi_distribution_add(trm_exec *exec, trmi_action action) {
     TRMI_ASSERT(exec->actions_count < exec->actions_room);
+    /* insertion from the end: actions arrive nearly in order, and those of one step keep it */
     int32_t at = exec->actions_count++;
     for (; at > 0 && exec->actions[at - 1].before > action.before; at--) {
         exec->actions[at] = exec->actions[at - 1];
@@ -182,6 +195,7 @@ void trmi_distribution_reschedule(trm_exec *exec) {
             exec->ways[i]->schedule(exec);
         }
     }
+    /* the executor's own actions come last, so that at one step those of the ways go first */
     exec->schedule(exec);
 }
 
@@ -193,6 +207,8 @@ trm_status trmi_distribution_finish_forward(trm_exec *exec, trm_error *err) {
     CALL_EACH(exec, finish_forward, exec, err);
 }
 
+/* Contract in distribution.h. All ways are called after an error too, each with the status of the
+ * one before: reductions that have begun must end on every rank. */
 trm_status trmi_distribution_finish_backward(trm_exec *exec, trm_status status, trm_error *err) {
     for (int32_t i = 0; i < exec->ways_count; i++) {
         if (exec->ways[i]->finish_backward != NULL) {
@@ -227,6 +243,8 @@ trm_status trmi_distribution_assemble(trm_exec *exec, const trmi_partition_leaf 
     CALL_EACH(exec, assemble, exec, leaf, dtype, part, whole, err);
 }
 
+/* Contract in distribution.h. Begins with "this rank holds all of it"; each way narrows the
+ * answer. */
 trmi_hold trmi_distribution_hold(const trm_exec *exec, int32_t index, int64_t at, int64_t words) {
     trmi_hold hold = {.mine = true, .end = words};
     for (int32_t i = 0; i < exec->ways_count; i++) {
@@ -249,6 +267,7 @@ void trmi_distribution_input(trm_exec *exec, int32_t index, trm_tensor *place) {
     }
 }
 
+/* Contract in distribution.h. The first way that takes the value over ends the search. */
 bool trmi_distribution_feed(trm_exec *exec, int32_t index, const trm_tensor *place,
                             const void *data) {
     for (int32_t i = 0; i < exec->ways_count; i++) {

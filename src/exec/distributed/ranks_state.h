@@ -25,10 +25,10 @@
 /* A range of GRAD that is reduced together. */
 typedef struct trmi_range {
     int64_t begin, count; /* float32 elements of PARAM and GRAD */
-    int32_t ready_step;
-    bool always_zero; /* zero on all ranks: nothing travels (zero_gradients.c) */
-    int64_t *counts;  /* [size] slices, with shard_optimizer */
-    bool summed;      /* already, on every rank: nothing travels */
+    int32_t ready_step;   /* program step after which its gradients are made */
+    bool always_zero;     /* zero on all ranks: nothing travels (zero_gradients.c) */
+    int64_t *counts;      /* [size] slices, with shard_optimizer */
+    bool summed;          /* already, on every rank: nothing travels */
     /* the ranks make their slices of it together: nothing travels (parallel_cooperative.c) */
     bool cooperative;
     trm_comm *comm; /* of all ranks; split graphs: of those that hold the same parameters */
@@ -72,9 +72,9 @@ typedef struct trmi_parallel {
     int32_t rank, size;
     /* buckets */
     trmi_bucket_item *items; /* one a parameter */
-    trmi_bucket *cut;
-    trmi_range *ranges;
-    int64_t *counts; /* [TRMI_RANGES_MOST * params * size], the ranges point into it */
+    trmi_bucket *cut;        /* which gradients form a range together */
+    trmi_range *ranges;      /* what is reduced by one collective each, in the order of backward */
+    int64_t *counts;         /* [TRMI_RANGES_MOST * params * size], the ranges point into it */
     int32_t ranges_count;
     double alpha, beta; /* seconds, seconds a byte */
     int cores;          /* that all ranks have between them */
@@ -88,10 +88,10 @@ typedef struct trmi_parallel {
     uint8_t *everyones;  /* by block: in no bucket */
     double *sums;        /* what of everyones is kept during an exchange */
     uint8_t *own_blocks; /* by block: of layerwise parameters; NULL = none */
-    int64_t blocks;
+    int64_t blocks;      /* of the optimiser */
     /* memory that peers reach */
-    uint16_t *wire; /* NULL: float32 as they are */
-    trmi_payload payload;
+    uint16_t *wire;       /* NULL: float32 as they are */
+    trmi_payload payload; /* what of the gradients travels */
     trmi_agreed *agreed;
     trm_request *agreement;
     void **shared; /* owned list; a mesh of three axes alone adds eight */
@@ -102,12 +102,12 @@ typedef struct trmi_parallel {
     bool valid;            /* agreed holds the last step's */
     bool cooperative_read; /* peers may still read what this rank has in COOPERATIVE */
     /* synchronised batch norm */
-    trm_comm *norm_comm; /* owned; NULL = off */
-    trmi_norm_sync norm_sync;
+    trm_comm *norm_comm;      /* owned; NULL = off */
+    trmi_norm_sync norm_sync; /* which kernels of batch norm call */
     double *norm_all;
     int64_t norm_capacity;
     struct trmi_split_run *split; /* split graph; NULL = none */
-    trmi_waits waits;
+    trmi_waits waits;             /* for trm_exec_get_waiting */
     double predicted_end, backward_end;
 } trmi_parallel;
 

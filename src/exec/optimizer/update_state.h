@@ -56,15 +56,18 @@ typedef struct trmi_update_pair {
     float *copy;               /* memory for both in float32; owned */
 } trmi_update_pair;
 
+/* One optimiser: the rule, its segments of the range of parameters, their slots, and what the last
+ * run has found. Owned arrays are those that trmi_update_create has made; `mine`, `own_blocks` and
+ * the contexts are the caller's. */
 struct trmi_update {
-    trm_optimizer_options options; /* defaults filled in */
-    const trmi_update_kernels *kernels;
-    trmi_update_segment *segments;
-    trmi_update_rows *rows;  /* by segment; used where segment.sparse */
-    trmi_update_pair *pairs; /* by segment; used where segment.factors */
-    bool multiplied;         /* products of all factors are in the range of gradients */
+    trm_optimizer_options options;      /* defaults filled in */
+    const trmi_update_kernels *kernels; /* for this CPU */
+    trmi_update_segment *segments;      /* ranges of parameters, ascending */
+    trmi_update_rows *rows;             /* by segment; used where segment.sparse */
+    trmi_update_pair *pairs;            /* by segment; used where segment.factors */
+    bool multiplied;                    /* products of all factors are in the range of gradients */
     int32_t segments_count, slots_count;
-    int64_t count;
+    int64_t count; /* elements of the range of parameters */
     float *slots[TRMI_SLOTS_MAX];
     bool borrows_slots; /* the slots are memory of the caller */
     /* with takes_turns: where blocks have their slots after every second run; NULL where the caller
@@ -75,7 +78,7 @@ struct trmi_update {
     bool gathered[2];             /* slots of other ranks may be in `slots`; in `seconds` */
     trmi_update_watcher *watcher; /* NULL: none */
     void *watcher_context;
-    trmi_update_block *blocks;
+    trmi_update_block *blocks; /* the segments in pieces: one thread's work */
     int64_t blocks_count;
     double *block_gradient, *block_weight; /* sums of squares by block, in one array */
     double *segment_gradient, *segment_weight;

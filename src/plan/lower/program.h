@@ -78,17 +78,17 @@ typedef enum trmi_step_kind {
 /* A program step: a kernel call or a copy. */
 typedef struct trmi_step {
     trmi_step_kind kind;
-    trmi_op_kind op_kind;
+    trmi_op_kind op_kind; /* of the operator */
     trmi_phase phase;
     int32_t op;
     const char *name;
     const trmi_attrs *attrs;
     int32_t inputs_count, outputs_count;
-    const int32_t *inputs;  /* buffer indices, 0 = absent */
-    const int32_t *outputs; /* buffer indices, 0 = not read by any step */
-    trmi_cost cost;
-    double predicted_seconds;
-    int64_t scratch_bytes; /* bytes of scratch that the back-end needs for it */
+    const int32_t *inputs;    /* buffer indices, 0 = absent */
+    const int32_t *outputs;   /* buffer indices, 0 = not read by any step */
+    trmi_cost cost;           /* FLOPs and bytes by definition */
+    double predicted_seconds; /* by the back-end's model, or measured */
+    int64_t scratch_bytes;    /* bytes of scratch that the back-end needs for it */
     /* buffer among the activations in which its scratch lies, where that is large; 0: in SCRATCH */
     int32_t scratch;
     /* its messages start so many steps before it, and it waits for them; 0: at its place
@@ -149,7 +149,7 @@ struct trm_program {
     trmi_arena arena; /* memory of names and of the arrays of steps */
     trm_graph *graph; /* graph after the passes; owned */
     bool training;
-    trmi_step *steps;
+    trmi_step *steps; /* in the order in which they run */
     int32_t steps_count;
     trmi_buffer *buffers; /* [0] is unused: index 0 = absent */
     int32_t buffers_count;
@@ -165,7 +165,7 @@ struct trm_program {
      * training step */
     int32_t *outputs;
     int32_t outputs_count;
-    int64_t arena_bytes[TRMI_ARENAS];
+    int64_t arena_bytes[TRMI_ARENAS]; /* by arena, alignment included */
     /* bytes at the end of GRAD that are never written: gradients that stay in factors */
     int64_t untouched_bytes;
     /* bytes at the begin of GRAD in which activations lie until gradients are made there; 0 =
@@ -176,7 +176,7 @@ struct trm_program {
     int32_t cooperative_begin;
     /* ranks that take part in cooperative gradients, each with its own samples; 1 = none */
     int32_t cooperative_ranks;
-    double plan_seconds;
+    double plan_seconds; /* that the compiler took */
     /* Members of a program that is one rank's part of a partitioned graph
      * (plan/partition/partition.h); otherwise NULL and 0. leaves: which part of the global tensor
      * each input, parameter and state is */

@@ -51,8 +51,8 @@ typedef struct trmi_run_ask {
 /* All runs of one space, with what was solved so far. */
 typedef struct trmi_runs {
     const trmi_space *space;
-    int32_t micros;
-    bool recompute;
+    int32_t micros;        /* micro-batches of a step */
+    bool recompute;        /* blocks are made again in backward */
     double operator_bound; /* trmi_space_operator_bound */
     double limit;          /* bytes of a rank; 0 = none */
     double
@@ -63,12 +63,12 @@ typedef struct trmi_runs {
     bool *returns;    /* [cuts_count] gradients cross it back */
     double
         *copied; /* [cuts_count] seconds that both sides of a cut copy, for each micro-batch ... */
-    double *given; /* ... part of them in forward */
-    trmi_shared_reader *shared;
+    double *given;              /* ... part of them in forward */
+    trmi_shared_reader *shared; /* parameters that both sides of a cut read */
     int32_t shared_count;
-    trmi_least_run *list;
+    trmi_least_run *list; /* solved runs */
     int64_t count, capacity;
-    int64_t solves;
+    int64_t solves; /* how many spaces were solved */
     trmi_arena *arena;
 } trmi_runs;
 

@@ -213,10 +213,13 @@ typedef struct trmi_space {
     trmi_block_marks marks; /* with costs.blocks */
     trmi_search_costs costs;
     trmi_prices prices;
+    /* operators that are equal for the search share a class: its strategies and their costs */
     trmi_space_class *classes;
     int64_t classes_count, classes_capacity;
+    /* the forward operators, in the order of the graph */
     trmi_space_node *nodes;
     int32_t nodes_count;
+    /* values that one node makes and another reads */
     trmi_space_edge *edges;
     int64_t edges_count, edges_capacity;
     /* [tables_count][strategies of from][strategies of to] seconds, shared by equal edges */

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the cheapest plan of a space for given weights, and converts choices to plans and back.
  *
+ *       weights (trmi_objective) -> fill_tables: a cost graph -> trmi_solve: a strategy for each node
+ *                                                             -> best_way: how it keeps its values
+ *
  * The space becomes a cost graph (plan/solve/solve.h): a state is a strategy, its cost that of its
- * cheapest way (parameters whole or in parts, output kept or recomputed). Memory enters the costs
- * at its price lambda. Nodes of a class and equal edges share tables, which the solver exploits. */
+ * cheapest way (parameters whole or in parts, output kept or recomputed). The way of a node does
+ * not matter to its neighbours, so it is chosen for each strategy beforehand and again at the end.
+ * Costs are seconds; memory enters them at its price lambda (w->memory, seconds a byte). Nodes of
+ * a class and equal edges share tables, which the solver exploits. */
 #include "plan/search/search.h"
 
 #include "base/error.h"
@@ -148,6 +153,8 @@ trm_status trmi_space_choice(const trmi_space *s, const trmi_partition_plan *pla
     return TRM_OK;
 }
 
+/* Contract in search.h. One parameter in parts, or one operator that slices cannot update, rules
+ * slices out for the whole plan. */
 bool trmi_choice_sliced(const trmi_space *s, const trmi_choice *choice) {
     bool sliced = s->costs.slices;
     for (int32_t n = 0; sliced && n < s->nodes_count; n++) {
@@ -175,6 +182,7 @@ trmi_node_cost trmi_space_node_cost(const trmi_space *s, const trmi_space_class 
         !(store->blocking < INFINITY)) {
         return (trmi_node_cost){INFINITY, 0};
     }
+    /* a value that is kept counts once for each micro-batch in flight */
     double copies = 1 + w->others_kept;
     return (trmi_node_cost){c->forward[i] + c->backward[i] + c->exchange[i] + store->blocking -
                                 w->away * store->once + w->gradient * store->gradient +

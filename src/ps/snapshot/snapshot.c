@@ -37,13 +37,15 @@ enum {
 /* A buffer of complete blocks. */
 typedef struct buffer {
     size_t used;
-    bool last;
+    bool last; /* no buffer follows: the writer ends the file */
     uint8_t *data;
 } buffer;
 
 /* The state of one snapshot file. The members from `current` on belong to the owner thread. */
 struct trmi_snapshot {
     trmi_shard *shard;
+    /* from the owner thread to the writer, and back; owned, as are the memory of the buffers and
+     * the arrays below */
     trmi_queue *filled, *free_buffers;
     buffer buffers[BUFFERS];
     uint8_t *memory;
@@ -51,12 +53,14 @@ struct trmi_snapshot {
     pthread_t writer;
     bool writer_runs;
     _Atomic bool busy;
+    /* what is written, and where: the folder, the file's final name, and that under which it is
+     * written */
     trmi_snapshot_options options;
     char folder[400], path[512], temporary[512];
     void (*done)(void *context, trm_status status, const trmi_snapshot_file *file,
                  const trm_error *err);
     void *context;
-    double started;
+    double started; /* clock at which the snapshot began, seconds */
 
     /* owner thread: the block under construction */
     buffer *current;

@@ -16,10 +16,9 @@
 
 /* ---- types ----------------------------------------------------------------------------- */
 
-/* TensorProto.DataType: number, bytes of an element, trireme's type. */
-/* TRM_DTYPE_NONE marks types that can be listed but not read: uint16 (4), int16 (5), bool (9),
- * uint32 (12), uint64 (13) and complex numbers (14, 15). 8 is the type of strings, which have no
- * fixed size. */
+/* TensorProto.DataType: its number, bytes of an element, and Trireme's type. TRM_DTYPE_NONE marks
+ * types that can be listed but not read: uint16 (4), int16 (5), bool (9), uint32 (12), uint64 (13)
+ * and complex numbers (14, 15). 8, strings, is absent, because they have no fixed size. */
 static const struct {
     int type;
     int64_t bytes;

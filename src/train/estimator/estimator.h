@@ -30,20 +30,20 @@
 /* Threads: one thread uses an estimator; only trm_estimator_request_stop may come from any
  * thread. */
 struct trm_estimator {
-    trm_model_fn model_fn;
+    trm_model_fn model_fn; /* the caller's; gets `params` */
     void *params;
     trm_run_config config; /* strings are copies; defaults filled in */
     trm_ps_strategy strategy;
-    uint8_t token[32];
+    uint8_t token[32];    /* secret of the job, for its connections */
     uint8_t job_id[32];   /* of model_dir/job.id; zeros: no model_dir */
     char job_origin[256]; /* "ps 0 has model_dir /data/run"; "": not known */
     trmi_arena arena;
     bool has_roles;
-    trm_role role;
+    trm_role role;             /* of this process, where has_roles */
     int32_t trainers, trainer; /* number of chief and workers; this one's number, -1: none */
     bool is_chief, has_evaluator;
-    bool acts; /* this process does the chief's work now */
-    int32_t servers;
+    bool acts;         /* this process does the chief's work now */
+    int32_t servers;   /* number of servers; 0: none */
     size_t ring_bytes; /* size of a worker's shared-memory rings */
     bool strict;       /* strict determinism; known once the model's options are */
     trm_comm *workers; /* hybrid, strict: communicator of the workers; NULL: not joined */

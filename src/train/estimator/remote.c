@@ -66,11 +66,14 @@ typedef struct stage {
 
 /* A model's connection to its servers, for one thread. */
 struct trmi_remote {
-    trm_ps_client *client;
+    trm_ps_client *client; /* borrowed */
     trm_optimizer_options optimizer;
     trm_ps_training options;
-    double base_rate;
+    double base_rate; /* base of the learning-rate schedule */
     uint64_t seed;
+    /* [lookups_count] gathers that were taken out of the graph (graph/detach.h), and of each its
+     * place here; the program that computes their ids, its inputs by field of the batch, its
+     * outputs */
     trmi_detached *found;
     int32_t lookups_count;
     lookup *lookups;
@@ -78,12 +81,13 @@ struct trmi_remote {
     trm_exec *ids_exec;
     trm_tensor ids_target[TRM_MAX_BATCH_FIELDS];
     trm_node *ids_nodes;
+    /* variables on the servers that are no tables */
     dense *dense;
     int32_t dense_count;
     bool read_frozen; /* the frozen ones were read */
     trmi_remote_table *tables;
     int32_t tables_count;
-    trmi_compiled *compiled;
+    trmi_compiled *compiled; /* the training program; borrowed from the model */
     stage stages[STAGES];
     int32_t next, current; /* stage to fill next; stage that was begun, -1: none */
     trm_ps_batch *reader;  /* request of trmi_remote_read_dense */

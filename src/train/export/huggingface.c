@@ -55,6 +55,8 @@ typedef struct dialect {
     fixed fixed[8];
 } dialect;
 
+/* The models of transformers that are translated. gpt2 is the first one: its layers keep weights
+ * as [in, out], and settle_dialect and trm_export_huggingface know it by dialects[0]. */
 static const dialect dialects[] = {
     {"gpt2",
      "GPT2LMHeadModel",
@@ -124,6 +126,7 @@ static const dialect dialects[] = {
 };
 enum { DIALECTS = sizeof dialects / sizeof dialects[0] };
 
+/* Return the member of the settings that a row of a dialect names by its offset. */
 static int64_t *number_at(settings *s, size_t at) { return (int64_t *)(void *)((char *)s + at); }
 static double *epsilon_of(settings *s, const dialect *d) {
     return (double *)(void *)((char *)s + d->epsilon_at);
@@ -245,6 +248,7 @@ static trm_status read_folder(const char *folder, bool images, const char **mode
     return status;
 }
 
+/* Contract in trireme/language.h. Reads config.json alone; weights are read by trm_model_load. */
 trm_status trm_huggingface_read(const char *folder, const char **model,
                                 trm_language_options *network, trm_error *err) {
     TRMI_NEED(err, folder, model, network);
@@ -311,7 +315,7 @@ static json_t *make_config(const dialect *d, const settings *given,
     json_t *root = json_object();
     json_object_set_new(root, "architectures", json_pack("[s]", d->architecture));
     json_object_set_new(root, "model_type", json_string(d->model));
-    /* Compare with the tables of the dialect: numbers of the network, fixed values. */
+    /* the tables of the dialect: numbers of the network, then the values that never differ */
     for (const number *n = d->numbers; n->key != NULL; n++) {
         json_object_set_new(root, n->key, json_integer(*number_at(&s, n->at)));
     }
@@ -486,6 +490,7 @@ static trm_status settle_dialect(trm_model *model, const trm_huggingface_options
  * config.json last. */
 trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_options *options,
                                   const char *folder, trm_error *err) {
+    /* room for the names of the files behind the folder's */
     enum { PATH_MOST = 4000 };
     TRMI_NEED(err, model, options, folder);
     TRMI_NEED(err, options->model);
@@ -512,6 +517,7 @@ trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_option
     if (status == TRM_OK && adapters_alone) {
         status = trmi_adapters_write(options->model, lora, transposed, tensors, count, folder, err);
     } else if (status == TRM_OK) {
+        /* bytes of a file, at most; the default is that of transformers */
         int64_t most = options->shard_bytes > 0 ? options->shard_bytes : 5000000000;
         status = write_weights(tensors, count, most, folder, err);
     }

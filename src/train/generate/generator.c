@@ -1,11 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Generators (trireme/language.h): two programs of a language model, which share its parameters.
  *
- *      a prompt: CHUNK tokens at a time --> [chunk] --\
- *                                                      keys, values --> logits --> choice (choose.c)
- *      each chosen token ---------------> [single] ---/
+ *       a prompt: CHUNK_ROWS tokens at a time --> [chunk] --\
+ *                                                  keys, values --> logits --> choice (choose.c)
+ *       each chosen token ----------------------> [single] --/
  *
- * The rows of a chunk that have no token are padding, which the cache ignores. */
+ * Both programs run the network on new tokens only: attention reads the keys and values of all
+ * tokens before them from the cache (cache.c), which the programs share. The rows of a chunk that
+ * have no token are padding, which the cache ignores.
+ *
+ *       ids[0, count)   the tokens whose keys and values are in the cache, at most `context`
+ *       read            all tokens since the last reset, also those that have left the cache; the
+ *                       random numbers of a choice are numbered by it
+ *
+ * When the cache is full, its older half is forgotten (forget_half). The parameters are the
+ * model's own memory: trm_generator_reset after more training makes the programs read the new
+ * values. */
 #include "trireme/language.h"
 
 #include "exec/exec.h"
@@ -31,6 +41,7 @@ typedef struct program {
     int32_t *tokens, *positions, *last; /* inputs */
 } program;
 
+/* A generator; the public type. The arena has the cache, its operators and ids. */
 struct trm_generator {
     trmi_arena arena;
     trmi_cache_state state;
@@ -48,6 +59,7 @@ struct trm_generator {
  *   errors  NOMEM */
 static trm_status make_cache(trm_generator *g, trm_error *err) {
     const trm_language_options *o = &g->state.network;
+    /* width: of a head; each: floats of the keys, or of the values, of one block */
     int64_t width = o->width / o->heads, each = o->kv_heads * o->context * width;
     size_t layers = (size_t)o->layers, floats = sizeof(float);
     g->layers = trmi_arena_alloc(&g->arena, layers * sizeof *g->layers);
@@ -128,6 +140,7 @@ trm_status trm_generator_create(trm_model *model, const trm_generator_options *o
     }
     trm_generator *g;
     TRMI_TRY(TRMI_NEW(err, g, 1, "for a generator"));
+    /* generating is no training: no value is dropped */
     network.dropout = 0;
     trm_exec_info info;
     trm_exec_get_info(trm_model_exec(model), &info);
@@ -167,6 +180,8 @@ void trm_generator_reset(trm_generator *generator) {
     generator->count = generator->read = 0;
     generator->logits = NULL;
     for (int i = 0; i < PROGRAMS; i++) {
+        /* casts of the parameters that the programs keep are made again from their present
+         * values */
         trmi_exec_parameters_changed(generator->programs[i].exec);
     }
 }
@@ -196,6 +211,7 @@ static trm_status run_program(trm_generator *g, const program *p, const int32_t 
 /* Reads tokens that fit after those of the cache: in chunks, or if there are few one by one. */
 static trm_status read_fitting(trm_generator *g, const int32_t *ids, int64_t count,
                                trm_error *err) {
+    /* for so few, single tokens cost less than the CHUNK_ROWS rows of a chunk */
     enum { FEW = 3 };
     while (count > 0) {
         const program *p = &g->programs[count > FEW ? CHUNK : SINGLE];
@@ -243,6 +259,8 @@ const float *trm_generator_logits(const trm_generator *generator) {
     return generator->logits;
 }
 
+/* Contract in trireme/language.h. Counts the weights of the products in the program of one token:
+ * generation is bound by reading them. */
 int64_t trm_generator_weight_bytes(const trm_generator *generator) {
     TRMI_NEED_OR(0, NULL, generator);
     const trm_program *p = generator->programs[SINGLE].exec->program;
@@ -252,6 +270,7 @@ int64_t trm_generator_weight_bytes(const trm_generator *generator) {
         const trmi_buffer *weights = s->inputs_count > 1 ? &p->buffers[s->inputs[1]] : NULL;
         if (s->kind == TRMI_STEP_OP && s->op_kind == TRMI_OP_LINEAR) {
             bytes += weights->bytes;
+            /* of experts, only those that one token is sent to are read */
         } else if (s->kind == TRMI_STEP_OP && s->op_kind == TRMI_OP_EXPERT_LINEAR) {
             const trm_shape *chosen = &p->buffers[s->inputs[2]].shape;
             bytes += weights->bytes / weights->shape.dim[0] *
@@ -261,6 +280,7 @@ int64_t trm_generator_weight_bytes(const trm_generator *generator) {
     return bytes;
 }
 
+/* Contract in trireme/language.h. -1: no token has been read. */
 int32_t trm_generator_choose(const trm_generator *generator, const trm_sampling *sampling) {
     TRMI_NEED_OR(-1, NULL, generator);
     const trm_sampling s = sampling != NULL ? *sampling : (trm_sampling){0};

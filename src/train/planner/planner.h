@@ -85,29 +85,29 @@ typedef struct trmi_planner_pipe {
  * `drive`. Members are filled in the order of the stages in planner.c. */
 struct trm_planner {
     trmi_arena arena;
-    trmi_planner_pipe pipe;
-    trm_model_options model;
+    trmi_planner_pipe pipe;  /* plans with stages */
+    trm_model_options model; /* a copy; its texts are in the arena */
     trm_planner_options options;
-    trmi_links links;
-    trmi_costs costs;
-    trmi_op_benchmark probe;
-    trmi_plan_search drive;
-    char *links_text; /* links that this planner measured; owned */
+    trmi_links links;        /* cost of messages */
+    trmi_costs costs;        /* cost of operators */
+    trmi_op_benchmark probe; /* measures operators */
+    trmi_plan_search drive;  /* the rounds of search and measuring, and their result */
+    char *links_text;        /* links that this planner measured; owned */
     int32_t ranks;
-    int64_t batch;   /* the global batch */
-    int64_t classes; /* outputs of the classifier; 0: there is none */
-    int32_t slots;
+    int64_t batch;                  /* the global batch */
+    int64_t classes;                /* outputs of the classifier; 0: there is none */
+    int32_t slots;                  /* of the optimiser, for each parameter */
     trm_graph *graph;               /* training graph of the global batch, uncut */
     trm_graph *whole;               /* the same before differentiation */
     trm_exec_options whole_options; /* options with which it is compiled and run */
-    trmi_partition_plan *given;
-    trmi_flip flips[6];
+    trmi_partition_plan *given;     /* the user's plan or pins; NULL: none */
+    trmi_flip flips[6];             /* changes of the machine after which another plan is best */
     int32_t flips_count;
     trmi_candidate others[TRMI_CANDIDATES]; /* further candidate plans on the best mesh */
-    double total_seconds;
-    trmi_way_out way_out;
-    trmi_measurements *measurements;    /* NULL: only the search's costs */
-    struct trmi_simulation *simulation; /* the last one (planner_simulate.c); NULL: none */
+    double total_seconds;                   /* that planning took */
+    trmi_way_out way_out;                   /* what would make a plan fit (planner_way_out.c) */
+    trmi_measurements *measurements;        /* NULL: only the search's costs */
+    struct trmi_simulation *simulation;     /* the last one (planner_simulate.c); NULL: none */
 };
 
 /* Sets the factor on operators' times: ranks that share cores slow each other down, and a links

@@ -34,17 +34,17 @@ enum { TRMI_FIGURES_TRAFFIC = 96 };
 /* The gathered figures, and the report under construction. */
 typedef struct trmi_figures {
     const trm_planner *p;
-    const trmi_auto_mesh *m;
-    trmi_timeline timeline;
-    trmi_measure measure;
-    double *moves;     /* [nodes] seconds in which messages block the operator */
-    double statistics; /* the part of it for batch norm over all ranks */
-    int32_t norms;
-    trmi_figures_row *rows;
+    const trmi_auto_mesh *m; /* the best mesh: its space and what was found */
+    trmi_timeline timeline;  /* events of one simulated step */
+    trmi_measure measure;    /* sums over the events */
+    double *moves;           /* [nodes] seconds in which messages block the operator */
+    double statistics;       /* the part of it for batch norm over all ranks */
+    int32_t norms;           /* messages of batch norms */
+    trmi_figures_row *rows;  /* a row for each group of equal operators */
     int32_t rows_count;
     trmi_figures_traffic traffic[TRMI_FIGURES_TRAFFIC];
     int32_t traffic_count;
-    trmi_report report;
+    trmi_report report; /* values and lines so far */
 } trmi_figures;
 
 /* Simulates a step of the planner's best plan and adds up its events.

@@ -1,8 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Says the lines of a plan's report. trmi_figures_say calls one function for each part of the
- * report, in the order in which the parts appear: head, infeasible, uncut, time, operators,
- * messages, others, flips. Their figures are values of the report (planner_values.c), or belong to
- * one line alone. */
+/* Says the lines of a plan's report for people. trmi_figures_say calls one function for each part,
+ * in the order in which the parts appear:
+ *
+ *       head         plan, times, memory, proof, where the costs come from      say_head and say_*
+ *       infeasible   where no plan fits: the largest operators, and a way out   say_infeasible
+ *       uncut        operators that every rank computes as a whole              say_uncut
+ *       time         how the step's seconds are divided                         say_time
+ *       tables       operators, messages, other plans, what would change them   say_operators ...
+ *
+ * The figures are values of the report, put by planner_values.c, so that --json has the same ones:
+ * "[memory_bytes]%b" is a path and a conversion (base/format/report.h). A line may add values of
+ * its own where a number only helps to read the sentence. Nothing here computes a plan or a
+ * price. */
 #include "train/planner/planner_report.h"
 
 #include <math.h>
@@ -20,6 +29,7 @@ static const char *letters_of(const trmi_figures *r, int32_t node) {
 
 /* Says the memory limit and what it means for the bound: not reached, exact, or Lagrangian. */
 static void say_limit(trmi_figures *r) {
+    /* beyond: bytes a rank that programs take more than the search counts; negative: less */
     const double beyond = r->p->drive.beyond;
     if (r->p->model.exec.memory_bytes > 0 && !r->m->found.infeasible) {
         trmi_report_tell(
@@ -46,6 +56,7 @@ static void say_limit(trmi_figures *r) {
 static void say_trial(trmi_figures *r) {
     const trmi_near_ties *o = &r->p->drive.trial;
     trmi_report *t = &r->report;
+    /* no two plans were predicted to be equally fast */
     if (o->turns == 0) {
         return;
     }

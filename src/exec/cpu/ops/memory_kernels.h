@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/ops/memory_kernels.h: the inner loops of everything memory-bound but batch-norm: one
- * table per instruction set (memory_kernels.c). `half` flags say which operands are bfloat16;
- * arithmetic is float32 always. */
+/* exec/cpu/ops/memory_kernels.h: the inner loops of everything memory-bound but batch norm: one
+ * table per instruction set (memory_kernels.c). The operators beside this file (eltwise.c,
+ * reduce.c, pool.c, loss.c, attention.c, ...) cut their tensors into rows or runs, one or more for
+ * each thread, and call a loop for each.
+ *
+ * Conventions: x, y, z: values of forward; dx, dy: their gradients. `half` says that the operands
+ * behind void pointers are bfloat16, else they are float32; arithmetic is float32 always, and sums
+ * that leave a row are double. */
 #ifndef TRMI_EXEC_CPU_MEMORY_KERNELS_H
 #define TRMI_EXEC_CPU_MEMORY_KERNELS_H
 
@@ -23,6 +28,8 @@ typedef enum trmi_unary {
     TRMI_UNARY_SILU,
     TRMI_UNARIES
 } trmi_unary;
+/* Computes y from x; `factor` is that of SCALE. half_x, half_y: of each operand, so that COPY
+ * casts. */
 typedef void (*trmi_unary_loop)(const void *x, void *y, int64_t count, bool half_x, bool half_y,
                                 float factor);
 
@@ -91,6 +98,7 @@ typedef struct trmi_memory_kernels {
     void (*dropout)(const void *x, void *y, int64_t begin, int64_t count, bool half, uint64_t seed,
                     uint64_t stream, double rate);
 
+    /* dgate and dup of y = silu(gate) up */
     void (*swiglu_grad)(const void *dy, const void *gate, const void *up, void *dgate, void *dup,
                         int64_t count, bool half);
     /* y = x cos - other half sin, and the like; cos and sin [width / 2]. */
@@ -113,6 +121,7 @@ typedef struct trmi_memory_kernels {
      * half: as above. */
     void (*attend_grad)(float *scores, float *dp, const float *hidden, int64_t count, int64_t room,
                         float scale, bool half, float lse, float e);
+    /* the inner product of two runs */
     double (*dot)(const void *x, const void *y, int64_t count, bool half);
 
     /* into[i] = into[i] + x[i], or their maximum. */
@@ -122,15 +131,19 @@ typedef struct trmi_memory_kernels {
      * fold_rows. */
     void (*sum_rows)(float *into, const void *x, int64_t stride, int64_t rows, int64_t count,
                      bool half);
+    /* the sum, or the maximum, of one run */
     float (*fold_run)(const void *x, int64_t count, bool half, trmi_row_reduction what);
 
     /* One row of `classes`. */
     void (*softmax)(const void *x, void *y, int64_t classes, bool half);
     void (*softmax_grad)(const void *dy, const void *y, void *dx, int64_t classes, bool half);
+    /* log of the sum of exp(z), computed from the largest z down, so that it cannot overflow */
     float (*log_sum_exp)(const void *z, int64_t classes, bool half);
     /* dz = scale * (exp(z - lse) - off); the caller corrects the element of the label. */
     void (*xent_grad)(const void *z, void *dz, int64_t classes, bool half, float lse, float scale,
                       float off);
+    /* Binary cross entropy of logits z and targets t (0 to 1): the sum over the run; its gradient,
+     * times `scale`. */
     double (*bce)(const void *z, const void *t, int64_t count, bool half);
     void (*bce_grad)(const void *z, const void *t, void *dz, int64_t count, bool half, float scale);
 
@@ -143,7 +156,8 @@ typedef struct trmi_memory_kernels {
     void (*avg_pool_grad)(const trmi_pool_row *row, const void *dy, float *const *dx, int64_t c,
                           int64_t n);
 
-    /* One sample of at most TRMI_PAIRS_ROWS_MAX rows: x [rows, width], y [rows (rows - 1) / 2]. */
+    /* One sample of at most TRMI_PAIRS_ROWS_MAX rows: x [rows, width], y [rows (rows - 1) / 2]:
+     * the inner products of all pairs of rows, (1,0), (2,0), (2,1), ... */
     void (*pair_dots)(const float *x, float *y, int64_t rows, int64_t width);
     void (*pair_dots_grad)(const float *dy, const float *x, float *dx, int64_t rows, int64_t width);
     /* Weights w [rows, k]: y[r] = the inner product of row r and x [k]. With `half` weights x is
@@ -156,6 +170,7 @@ typedef struct trmi_memory_kernels {
      * back. `half`: of from. Not in place. */
     void (*split_pairs)(float *to, const void *from, int64_t count, bool half);
     void (*join_pairs)(float *to, const float *from, int64_t count);
+    /* into[i] += scale * x[i] */
     void (*add_scaled)(float *into, const float *x, int64_t count, float scale);
 
     /* Rows of `columns` numbers, side by side: to[n] = from[n] + the sum over f of

@@ -36,7 +36,7 @@ static double tile_seconds(const trmi_gemm_isa *isa, int threads) {
         enum { A = TRMI_TILE_ROWS_MAX * TRMI_TILE_STRIDE, B = TRMI_TILE_K * TRMI_TILE_NR_MAX };
         float *a = trmi_alloc((A + B + TRMI_TILE_ROWS_MAX * TRMI_TILE_NR_MAX) * sizeof *a);
         int64_t offsets[TRMI_TILE_ROWS_MAX];
-        double best = 1;
+        double best = 1; /* of the trials: one in which the thread lost its CPU does not count */
         for (int i = 0; i < TRMI_TILE_ROWS_MAX; i++) {
             offsets[i] = i * TRMI_TILE_NR_MAX;
         }
