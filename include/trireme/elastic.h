@@ -35,8 +35,9 @@ typedef struct trm_elastic trm_elastic;
 typedef struct trm_elastic_options {
     int32_t least; /* the job fails with PEER when fewer ranks are left; 0 = 1 */
     int32_t most;  /* no process joins while the job has so many ranks; 0 = 1024 */
-    /* a rank that does not come to the decision about the next epoch is given up after so long,
-     * and ended with SIGKILL if it is on this host; 0 = 120 */
+    /* a rank that does not come to the decision about the next epoch is given up after so long, or
+     * after join.stall_seconds if its process is stopped or its host silent, and ended with SIGKILL
+     * if it is on this host; 0 = 120 */
     double decision_seconds;
     trm_join_options join; /* of each epoch; its texts are borrowed until trm_elastic_destroy */
     trm_comm_options comm; /* of each epoch; borrowed as `join` */

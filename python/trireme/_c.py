@@ -763,7 +763,7 @@ class trm_message(Structure):
 class trm_elastic_options(Structure):
     """least: the job fails with PEER when fewer ranks are left; 0 = 1
     most: no process joins while the job has so many ranks; 0 = 1024
-    decision_seconds: a rank that does not come to the decision about the next epoch is given up after so long, and ended with SIGKILL if it is on this host; 0 = 120
+    decision_seconds: a rank that does not come to the decision about the next epoch is given up after so long, or after join.stall_seconds if its process is stopped or its host silent, and ended with SIGKILL if it is on this host; 0 = 120
     join: of each epoch; its texts are borrowed until trm_elastic_destroy
     comm: of each epoch; borrowed as `join`
     """

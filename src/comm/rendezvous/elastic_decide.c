@@ -12,9 +12,9 @@
  *
  * A member that neither comes nor dies is given up: after a short time one that the failure has
  * named (if it is stopped, or on another host and its door does not answer), and one of another
- * host whose door refuses connections; any other after decision_seconds. On this host its process
- * is then ended, so that its death is proven and it cannot write into memory that it shares with
- * the others.
+ * host whose door refuses connections; after the deadline of heartbeats another one that is stopped,
+ * or whose door does not answer; any other after decision_seconds. On this host its process is then
+ * ended, so that its death is proven and it cannot write into memory that it shares with the others.
  *
  * The list may have reached some members only when its coordinator goes. So a member that waits
  * asks the others whether the epoch is over, and a process that leaves goes only when the members
@@ -27,6 +27,7 @@
 #include "base/os.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -90,8 +91,11 @@ static bool is_given_up(decision *d, int32_t index, bool *dead) {
     if (member->id == d->suspect) { /* it has been silent for the deadline of heartbeats already */
         bool runs = trmi_process_is_running(&d->e->me, member) || d->doors[index] == DOOR_ANSWERS;
         limit = runs ? running_seconds : suspect_seconds;
-    } else if (d->doors[index] == DOOR_REFUSES && !trmi_process_is_running(&d->e->me, member)) {
-        limit = suspect_seconds; /* a process has its door open as long as it is in the job */
+    } else if (d->doors[index] != DOOR_ANSWERS && !trmi_process_is_running(&d->e->me, member)) {
+        /* a process has its door open as long as it is in the job; a door that is silent says as
+         * much as heartbeats that do not come: two ranks may have stopped at once */
+        const double silent = fmax(d->e->options.join.stall_seconds, suspect_seconds);
+        limit = d->doors[index] == DOOR_REFUSES ? suspect_seconds : fmin(silent, limit);
     }
     *dead = trmi_process_is_dead(&d->e->me, member);
     if (*dead || waited < limit) {
@@ -239,6 +243,7 @@ static trm_status take_guests(decision *d, double seconds, trm_error *err) {
         status = trmi_ballot_hear(&d->ballot, index, &guest->entry, &guest->accepted, err);
         if (status == TRM_OK) {
             d->suspect = d->suspect == guest->entry.id ? 0 : d->suspect;
+            d->doors[index] = DOOR_ANSWERS;
             if (d->guests[index].link.fd >= 0) {
                 trmi_guest_free(&d->guests[index]); /* it has come again */
             }

@@ -43,7 +43,7 @@ typedef struct elastic_case {
     int32_t ranks, least, most;
     const char *engine; /* NULL: shared memory */
     bool hosts;         /* each rank has a host name of its own: no death can be proven */
-    double stall_seconds;
+    double stall_seconds, decision_seconds; /* 0: 30, 20 */
     int32_t port; /* meets at a port of this host; 0: at a unix socket or (file) a file */
     bool file;
     int32_t absent;         /* the last ones do not come */
@@ -155,7 +155,7 @@ static int run_rank(const elastic_case *c, int32_t number) {
     trm_elastic_options options = {
         .least = c->least,
         .most = c->most,
-        .decision_seconds = 20,
+        .decision_seconds = c->decision_seconds > 0 ? c->decision_seconds : 20,
         .join = {.timeout_seconds = c->timeout_seconds > 0 ? c->timeout_seconds : 20,
                  .heartbeat_seconds = 0.1,
                  .stall_seconds = c->stall_seconds > 0 ? c->stall_seconds : 30,
@@ -343,6 +343,40 @@ static void a_stopped_rank_is_given_up(void **state) {
     assert_string_equal(seen->lost[0], "1");
     kill(pids[1], SIGCONT);
     await_ranks(alive, pids, 3);
+    (void)state;
+}
+
+/* The failure names one of two ranks that stop at once. The other one is given up after the deadline
+ * of heartbeats, too, and not after that of decisions. */
+static void stop_two(const elastic_case *c, int32_t first, int32_t second) {
+    bool alive[RANKS_MAX] = {false};
+    pid_t pids[RANKS_MAX];
+    start_ranks(c, pids);
+    for (int32_t r = 0; r < c->ranks; r++) {
+        alive[r] = true;
+    }
+    wait_for_rounds(alive, c->ranks, c->ranks);
+    alive[first] = alive[second] = false;
+    kill(pids[first], SIGSTOP);
+    kill(pids[second], SIGSTOP);
+    wait_for_rounds(alive, c->ranks, c->ranks - 2);
+    kill(pids[first], SIGCONT);
+    kill(pids[second], SIGCONT);
+    await_ranks(alive, pids, c->ranks);
+}
+
+static void two_stopped_ranks_are_given_up(void **state) {
+    stop_two(&(elastic_case){.ranks = 3, .stall_seconds = 1, .decision_seconds = 50}, 0, 1);
+    stop_two(&(elastic_case){.ranks = 3, .stall_seconds = 1, .decision_seconds = 50}, 1, 2);
+    (void)state;
+}
+
+/* On other hosts only their doors tell. */
+static void two_silent_hosts_are_given_up(void **state) {
+    stop_two(
+        &(elastic_case){
+            .ranks = 5, .hosts = true, .engine = "tcp", .stall_seconds = 1, .decision_seconds = 50},
+        0, 3);
     (void)state;
 }
 
@@ -666,6 +700,8 @@ int main(void) {
                                        cmocka_unit_test(a_majority_of_hosts_goes_on),
                                        cmocka_unit_test(two_die_at_once),
                                        cmocka_unit_test(a_stopped_rank_is_given_up),
+                                       cmocka_unit_test(two_stopped_ranks_are_given_up),
+                                       cmocka_unit_test(two_silent_hosts_are_given_up),
                                        cmocka_unit_test(ranks_leave),
                                        cmocka_unit_test(a_rank_that_leaves_brings_the_list),
                                        cmocka_unit_test(a_late_ballot_is_refused),
