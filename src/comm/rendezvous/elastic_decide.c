@@ -12,9 +12,10 @@
  *
  * A member that neither comes nor dies is given up: after a short time one that the failure has
  * named (if it is stopped, or on another host and its door does not answer), and one of another
- * host whose door refuses connections; after the deadline of heartbeats another one that is stopped,
- * or whose door does not answer; any other after decision_seconds. On this host its process is then
- * ended, so that its death is proven and it cannot write into memory that it shares with the others.
+ * host whose door refuses connections; after the deadline of heartbeats another one that is
+ * stopped, or whose door does not answer; any other after decision_seconds. On this host its
+ * process is then ended, so that its death is proven and it cannot write into memory that it shares
+ * with the others.
  *
  * The list may have reached some members only when its coordinator goes. So a member that waits
  * asks the others whether the epoch is over, and a process that leaves goes only when the members

@@ -346,8 +346,8 @@ static void a_stopped_rank_is_given_up(void **state) {
     (void)state;
 }
 
-/* The failure names one of two ranks that stop at once. The other one is given up after the deadline
- * of heartbeats, too, and not after that of decisions. */
+/* The failure names one of two ranks that stop at once. The other one is given up after the
+ * deadline of heartbeats, too, and not after that of decisions. */
 static void stop_two(const elastic_case *c, int32_t first, int32_t second) {
     bool alive[RANKS_MAX] = {false};
     pid_t pids[RANKS_MAX];
