@@ -289,7 +289,7 @@ TRM_API void trm_exec_destroy(trm_exec *exec);
 /* Gives the memory of an input, to be written before a step, in plain layout and the graph's type.
  * The next batch may be written before trm_exec_update, too, by a caller that calls this after
  * trm_exec_forward_backward, or feeds: the update then does not repeat the step to find where a NaN
- * comes from.
+ * comes from. An input keeps its values until new ones are written or fed.
  *   errors   INVALID (no such input; the sentence lists the names)
  *   owns     the exec: valid until trm_exec_destroy */
 TRM_API TRM_MUST_USE trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out,
@@ -304,8 +304,8 @@ TRM_API TRM_MUST_USE trm_status trm_exec_feed(trm_exec *exec, const char *name,
  * last trm_exec_forward_backward may be lost, because activations take their memory:
  * trm_exec_update and trm_exec_gradient are then refused until its next call. Dense gradients stay
  * with trm_exec_options.whole_gradients, and accumulated ones.
- *   errors   INVALID (an id outside of a table), the error of an operator of the program's own,
- *            with many ranks those of trm_comm_run */
+ *   errors   INVALID (an input that never got values, an id outside of a table), the error of an
+ *            operator of the program's own, with many ranks those of trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_exec_forward(trm_exec *exec, trm_error *err);
 /* Runs forward and backward, and adds 1 / accumulate of the gradients to the gradient range. With a
  * communicator, the last call before an update is collective: it returns with the gradients reduced

@@ -4847,7 +4847,7 @@ FUNCTIONS = {
         """Gives the memory of an input, to be written before a step, in plain layout and the graph's type.
         The next batch may be written before trm_exec_update, too, by a caller that calls this after
         trm_exec_forward_backward, or feeds: the update then does not repeat the step to find where a NaN
-        comes from.
+        comes from. An input keeps its values until new ones are written or fed.
           errors   INVALID (no such input; the sentence lists the names)
           owns     the exec: valid until trm_exec_destroy
         """),
@@ -4863,8 +4863,8 @@ FUNCTIONS = {
         last trm_exec_forward_backward may be lost, because activations take their memory:
         trm_exec_update and trm_exec_gradient are then refused until its next call. Dense gradients stay
         with trm_exec_options.whole_gradients, and accumulated ones.
-          errors   INVALID (an id outside of a table), the error of an operator of the program's own,
-                   with many ranks those of trm_comm_run
+          errors   INVALID (an input that never got values, an id outside of a table), the error of an
+                   operator of the program's own, with many ranks those of trm_comm_run
         """),
     'trm_exec_forward_backward': (c_int, (c_void_p, POINTER(trm_error),),
         'exec err',

@@ -91,7 +91,8 @@ static trm_status move_to_shared(trm_exec *exec, trm_error *err) {
         if (same == NULL || !trm_shape_equal(&same->shape, &b->shape) ||
             same->layout != b->layout) {
             return TRMI_FAIL(err, TRM_INVALID,
-                             "%s: the graph to share with has no such %s of this shape and layout",
+                             "%s: the graph to share with has no such %s of this shape and layout; "
+                             "build both graphs with the same parameters",
                              b->name, b->arena == TRMI_ARENA_PARAM ? "parameter" : "state");
         }
         b->offset = same->offset;
@@ -255,9 +256,13 @@ static trm_status bind_kernels(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* Records the buffers of loss and outputs. Outputs in 16 bits get a float32 copy for the caller. */
-static trm_status make_outputs(trm_exec *exec, trm_error *err) {
+/* Records the buffers of loss and outputs, and that no input has values yet. Outputs in 16 bits get
+ * a float32 copy for the caller. */
+static trm_status make_inputs_outputs(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
+    TRMI_TRY(
+        TRMI_NEW_IN(err, &exec->memory, exec->inputs_known, p->inputs_count + 1, "for inputs"));
+    exec->inputs_unknown = p->inputs_count;
     TRMI_TRY(TRMI_NEW_IN(err, &exec->memory, exec->outputs, p->outputs_count + 1, "for outputs"));
     for (int32_t i = 0; i < p->outputs_count; i++) {
         const trmi_buffer *b = &p->buffers[p->outputs[i]];
@@ -300,7 +305,7 @@ static trm_status create_stages(trm_exec *exec, const trm_graph *graph,
     TRMI_TRY(take_memory(exec, err));
     before = taken_bytes();
     TRMI_TRY(bind_kernels(exec, err));
-    TRMI_TRY(make_outputs(exec, err));
+    TRMI_TRY(make_inputs_outputs(exec, err));
     exec->overhead_bytes += taken_bytes() - before;
     TRMI_TRY(trmi_distribution_connect(exec, options, err));
     TRMI_TRY(trmi_exec_make_update(exec, err));

@@ -53,6 +53,22 @@ trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm
         .data = exec->env.arena[b->arena] + b->offset, .dtype = b->dtype, .shape = b->shape};
     trmi_distribution_input(exec, index, out);
     exec->inputs_given = true;
+    exec->inputs_unknown -= !exec->inputs_known[index];
+    exec->inputs_known[index] = true;
+    return TRM_OK;
+}
+
+trm_status trmi_exec_check_inputs(const trm_exec *exec, trm_error *err) {
+    const trm_program *p = exec->program;
+    for (int32_t i = 0; exec->inputs_unknown > 0 && i < p->inputs_count; i++) {
+        if (!exec->inputs_known[i]) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "input '%s' has no values (%d of %d inputs have some); feed it, or "
+                             "write to its memory, before the first step",
+                             p->buffers[p->inputs[i]].name,
+                             (int)(p->inputs_count - exec->inputs_unknown), (int)p->inputs_count);
+        }
+    }
     return TRM_OK;
 }
 

@@ -510,6 +510,35 @@ static void wrong_feeds_are_named(void **state) {
     trm_exec_destroy(exec);
 }
 
+/* An input that was never fed, and whose memory was never given out, would be zeros. */
+static void inputs_without_values_are_named(void **state) {
+    trm_error err;
+    trm_graph *g;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(2, 3)),
+             y = trm_input(g, "y", TRM_FLOAT32, trm_shape_of(2, 3)),
+             w = trm_parameter(g, "w", trm_shape_of(3), TRM_INIT_ONE),
+             error = trm_sub(g, trm_mul(g, x, w), y),
+             loss = trm_reduce_mean(g, trm_mul(g, error, error), NULL, 0, false);
+    trm_exec *exec;
+    CHECK_OK(trm_exec_create(g, &(trm_exec_options){.loss = loss}, &exec, &err), err);
+    CHECK_FAILS(trm_exec_forward(exec, &err), TRM_INVALID, err, "input 'x' has no values (0 of 2");
+    float values[6] = {1, 2, 3, 4, 5, 6};
+    trm_tensor given = {.data = values, .dtype = TRM_FLOAT32, .shape = trm_shape_of(2, 3)};
+    CHECK_OK(trm_exec_feed(exec, "x", &given, &err), err);
+    CHECK_FAILS(trm_exec_forward_backward(exec, &err), TRM_INVALID, err,
+                "input 'y' has no values (1 of 2");
+    trm_tensor place;
+    CHECK_OK(trm_exec_input(exec, "y", &place, &err), err);
+    memcpy(place.data, values, sizeof values);
+    for (int step = 0; step < 2; step++) { /* the second with the values of the first */
+        CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+        assert_float_equal(trm_exec_loss(exec), 0, 0);
+    }
+    trm_exec_destroy(exec);
+    trm_graph_destroy(g);
+}
+
 static void nan_names_the_input(void **state) {
     trm_error err;
     trm_exec *exec = make_exec(false, (trm_exec_options){0});
@@ -695,6 +724,8 @@ static void image_operators_run_channels_last(void **state) {
         }
     }
     assert_int_equal(seen, 6);
+    trm_tensor image;
+    CHECK_OK(trm_exec_input(exec, "image", &image, &err), err); /* of zeros */
     CHECK_OK(trm_exec_forward_backward(exec, &err), err);
     trm_exec_destroy(exec);
     trm_graph_destroy(g);
@@ -790,6 +821,7 @@ int main(void) {
         cmocka_unit_test(buffers_do_not_overlap),
         cmocka_unit_test(gradients_of_the_caller_are_outputs),
         cmocka_unit_test(wrong_feeds_are_named),
+        cmocka_unit_test(inputs_without_values_are_named),
         cmocka_unit_test(nan_names_the_input),
         cmocka_unit_test(evaluation_shares_parameters),
 #ifdef TRIREME_ONEDNN

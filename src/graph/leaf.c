@@ -61,7 +61,10 @@ static trm_node add_leaf(trm_graph *graph, trmi_op_kind kind, const char *name, 
     if (name != NULL) {
         char *scoped = trmi_arena_printf(&graph->arena, "%s%s", graph->scope, name);
         if (scoped != NULL && name_taken(graph, scoped)) {
-            TRMI_FAIL(&err, TRM_INVALID, "'%s' is the name of two leaves of the graph", scoped);
+            TRMI_FAIL(&err, TRM_INVALID,
+                      "'%s' is the name of two leaves of the graph; give one another name, or "
+                      "scopes of two names to what makes them",
+                      scoped);
             trmi_graph_fail(graph, &err);
             return TRM_NO_NODE;
         }

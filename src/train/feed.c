@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "base/trace.h"
+#include "data/pipeline/dataset.h"
 #include "exec/exec.h"
 
 #include <string.h>
@@ -31,9 +32,11 @@ void trmi_match_fields(trmi_compiled *compiled, trm_dataset *data) {
     trm_batch_field field;
     for (int32_t i = 0; i < compiled->fields; i++) {
         compiled->places[i] = -1;
+        compiled->ragged[i] = false;
         for (int32_t at = 0; trm_dataset_field(data, at, &field); at++) {
             if (strcmp(field.name, compiled->names[i]) == 0) {
                 compiled->places[i] = at;
+                compiled->ragged[i] = data->fields[at].ragged;
                 break;
             }
         }
@@ -71,9 +74,7 @@ trm_status trmi_fit_field(const trmi_compiled *compiled, const trm_batch *batch,
     const trm_tensor *from = NULL, *to = &compiled->target[field];
     const char *name = compiled->names[field];
     TRMI_TRY(trmi_find_field(compiled, batch, field, &from, err));
-    bool of_bags = (strcmp(name, "keys") == 0 || strcmp(name, "values") == 0) &&
-                   trm_batch_tensor(batch, "offsets") != NULL;
-    if (!fits_input(from, to, of_bags && compiled->blocks == 0)) {
+    if (!fits_input(from, to, compiled->ragged[field] && compiled->blocks == 0)) {
         char a[96], b[96];
         return TRMI_FAIL(err, TRM_INVALID, "field '%s' is %s %s, the model was compiled for %s %s",
                          name, trm_dtype_name(from->dtype),
@@ -134,9 +135,12 @@ trm_status trmi_run_read(trmi_run *r, const trm_batch **batch, trm_error *err) {
 trm_status trmi_run_use(trmi_run *r, int64_t epoch, int64_t index, int64_t samples,
                         trm_error *err) {
     if (epoch != r->model->epoch || index != r->batch) {
-        return TRMI_FAIL(
-            err, TRM_INTERNAL, "the dataset gave batch %lld of epoch %lld, expected %lld of %lld",
-            (long long)index, (long long)epoch, (long long)r->batch, (long long)r->model->epoch);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "the dataset gave batch %lld of epoch %lld, expected %lld of %lld; it was "
+                         "read or moved beside its training (by a callback?), use another dataset "
+                         "there",
+                         (long long)index, (long long)epoch, (long long)r->batch,
+                         (long long)r->model->epoch);
     }
     r->batch++;
     r->progress.step_samples += samples * trmi_model_shares(r->model);

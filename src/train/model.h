@@ -40,6 +40,7 @@ typedef struct trmi_compiled {
     const char *names[TRM_MAX_BATCH_FIELDS]; /* names of the fields; in the model's arena */
     int32_t inputs[TRM_MAX_BATCH_FIELDS];    /* index of the program's input that takes the field */
     int32_t places[TRM_MAX_BATCH_FIELDS];    /* place of the field in batches; -1: they lack it */
+    bool ragged[TRM_MAX_BATCH_FIELDS];       /* batches have the field with fewer rows, too */
     bool only_loss[TRM_MAX_BATCH_FIELDS];    /* the loss reads the field, the network does not */
     int32_t blocks; /* of samples in a batch (strict determinism); 0: none */
     trm_tensor target[TRM_MAX_BATCH_FIELDS]; /* data NULL: the network does not use the field */
@@ -117,8 +118,8 @@ void trmi_match_fields(trmi_compiled *compiled, trm_dataset *data);
  *   errors  INVALID: the batch has no field of this name */
 trm_status trmi_find_field(const trmi_compiled *compiled, const trm_batch *batch, int32_t field,
                            const trm_tensor **out, trm_error *err);
-/* As trmi_find_field, for a field that goes into the program's input. The keys and values of bags
- * may be fewer than the input has room for, except in blocks of samples.
+/* As trmi_find_field, for a field that goes into the program's input. A ragged field may have fewer
+ * rows than the input, except in blocks of samples.
  *   errors  INVALID: no such field, or one of another dtype or shape */
 trm_status trmi_fit_field(const trmi_compiled *compiled, const trm_batch *batch, int32_t field,
                           const trm_tensor **out, trm_error *err);

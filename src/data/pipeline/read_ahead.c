@@ -61,6 +61,18 @@ static trm_status fill_images(const trm_dataset *dataset, trmi_prefetch_worker *
     return TRM_OK;
 }
 
+/* The dataset of which this thread fills a batch. A function of the program that asks the same
+ * dataset for a batch would wait for itself. */
+static _Thread_local const trm_dataset *filling;
+
+/* Returns INVALID in a function that the dataset itself has called to fill a batch. */
+static trm_status check_not_filling(const trm_dataset *dataset, trm_error *err) {
+    return filling != dataset ? TRM_OK
+                              : TRMI_FAIL(err, TRM_INVALID,
+                                          "a function that fills a batch of a dataset reads this "
+                                          "dataset itself; use another one in it");
+}
+
 /* Contract in dataset.h. Only the slot and the worker change, so workers fill slots side by
  * side. */
 void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t number,
@@ -86,6 +98,8 @@ void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t 
     /* The source fills the views, then its mappings are checked, then transforms of the program
      * run. */
     const trmi_source_ops *ops = dataset->source->ops;
+    const trm_dataset *outer = filling;
+    filling = dataset;
     slot->status = ops->load != NULL
                        ? fill_images(dataset, worker, &work, &slot->error)
                        : ops->fill(dataset->source, &worker->scratch, &work, &slot->error);
@@ -95,6 +109,7 @@ void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t 
     if (slot->status == TRM_OK) {
         slot->status = trmi_transform_samples(dataset, &work, &slot->error);
     }
+    filling = outer;
     /* Members of the batch besides the tensors. */
     slot->batch.epoch = epoch;
     slot->batch.index = index;
@@ -336,6 +351,7 @@ static trmi_batch_slot *next_slot(trm_dataset *dataset) {
  * next call gives its slot back. */
 trm_status trm_dataset_next(trm_dataset *dataset, const trm_batch **out, trm_error *err) {
     TRMI_NEED(err, dataset, out);
+    TRMI_TRY(check_not_filling(dataset, err));
     TRMI_TRY(trmi_dataset_seal(dataset, err));
     /* The previous batch goes back to its worker. */
     if (dataset->given != NULL) {
@@ -414,6 +430,7 @@ trm_status trm_dataset_seek(trm_dataset *dataset, int64_t epoch, int64_t batch_i
                             trm_error *err) {
     TRMI_NEED(err, dataset);
     const int64_t epoch_max = (int64_t)1 << 31;
+    TRMI_TRY(check_not_filling(dataset, err));
     TRMI_TRY(trmi_dataset_seal(dataset, err));
     if (epoch < 0 || epoch > epoch_max || batch_index < 0 || batch_index > dataset->epoch_batches) {
         return TRMI_FAIL(

@@ -296,7 +296,7 @@ static void board_destroy(void *context) {
 /* Contract in trireme/train.h. */
 trm_callback trm_tensorboard(const trm_tensorboard_options *options) {
     TRMI_NEED_OR(trmi_callback_unusable(), NULL, options);
-    if (options->directory == NULL || options->every_steps < 0) {
+    if (options->directory == NULL || options->every_steps < 0 || options->histogram_epochs < 0) {
         return trmi_callback_unusable();
     }
     board *b = trmi_alloc(sizeof *b);
