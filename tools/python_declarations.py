@@ -9,6 +9,7 @@ Reads include/trireme/*.h with libclang (Debian: python3-clang) and writes
     python/trireme/_c.py    structs, enums, callbacks and functions for ctypes, with the comments as docstrings
     python/trireme/_c.pyi   their types, for editors and type checkers
     python/trireme/ops.py   a Python function for each operator of a graph
+    python/trireme/transforms.py    and for each transform of a dataset
     src/train/layout.c      trm_layout: sizes and offsets of all structs, which _c.py compares when it is imported
 
 --check writes nothing and fails if a file differs. Exit code 77: libclang is not here.
@@ -35,7 +36,8 @@ PYTHON_TYPES = {'c_bool': 'bool', 'c_float': 'float', 'c_double': 'float', 'c_ch
 # Operators that graph.py writes by hand: leaves, and those whose arguments are no values.
 BY_HAND = {'trm_input', 'trm_parameter', 'trm_state', 'trm_constant', 'trm_scalar', 'trm_loss_softmax', 'trm_loss_softmax_expand',
            'trm_loss_logistic', 'trm_inputs_get'}
-DEFAULTS = {('trm_pad', 'value'): '0.0', ('trm_one_hot', 'on'): '1.0', ('trm_one_hot', 'off'): '0.0'}
+DEFAULTS = {('trm_pad', 'value'): '0.0', ('trm_one_hot', 'on'): '1.0', ('trm_one_hot', 'off'): '0.0', ('trm_transform_random_flip', 'probability'): '0.5',
+            ('trm_transform_rescale', 'scale'): '1 / 255', ('trm_transform_rescale', 'shift'): '0.0'}
 HEADER = 'Written by tools/python_declarations.py from include/trireme/*.h; change the headers and run it.'
 
 
@@ -291,6 +293,27 @@ def tags(doc, tag):
     return said
 
 
+def plain_argument(h, name, a, kind, said):
+    """The argument of a Python function for a number, a word of an enum, a text or a shape."""
+    ctype, enum, default = h.ctype(kind), enum_name(h, kind), None
+    if ctype == 'c_bool':
+        default = 'False'
+    elif enum and enum != 'trm_dtype':
+        default = repr(enum_words(h.enums[enum][0])[0][0])
+    elif ctype in ('c_double', 'c_int64', 'c_int32') and re.match(r'0 =|position of row 0', said.get(a, '')):
+        default = '0'
+    default = DEFAULTS.get((name, a), default)
+    hint = {'c_bool': 'bool', 'c_double': 'float', 'trm_shape': 'Sequence[int]', 'c_char_p': 'str',
+            'c_double * 3': 'Union[float, Sequence[float]]'}.get(ctype, 'Any' if enum else 'int')
+    return f'{a}: {hint}' + (f' = {default}' if default else '')
+
+
+def words_of(h, a, kind):
+    """The line of help for an argument that is a word of an enum."""
+    enum = enum_name(h, kind)
+    return [f'{a}: {", ".join(w for w, _ in enum_words(h.enums[enum][0]))}'] if enum and enum != 'trm_dtype' else []
+
+
 def operator(h, name):
     """The lines of the Python function of one operator."""
     _, arguments, _, doc, _ = h.functions[name]
@@ -302,7 +325,7 @@ def operator(h, name):
             skip = False
             continue
         following = arguments[index + 2] if index + 2 < len(arguments) else ('', None)
-        ctype, default = h.ctype(kind), None
+        ctype = h.ctype(kind)
         canonical = kind.get_canonical()
         below = canonical.get_pointee() if canonical.kind == TypeKind.POINTER else None
         struct = h.struct_name(below) if below is not None else None
@@ -311,11 +334,11 @@ def operator(h, name):
             passed.append(a)
         elif struct == 'trm_node' and below.is_const_qualified():
             plain.append(f'{a}: Sequence[Value]')
-            passed += [f'g.nodes({a})', f'len({a})']
+            passed.append(a)
             skip = True
         elif struct == 'trm_node':
             outputs.append(a)
-            passed.append('g.OUTPUT')
+            passed.append('OUTPUT')
         elif struct:
             members = h.structs[struct][0]
             counts = {m for (m, t, _), (_, before, _) in zip(members[1:], members)
@@ -326,28 +349,17 @@ def operator(h, name):
                 needed = h.ctype(t) == 'trm_node' and 'TRM_NO_NODE' not in note
                 words.append(f'{m}: Any = None' if not needed else f'{m}: Value')
                 notes.append(f'{m}: {note}'.replace('\n', ' '))
-            passed.append(f'g.options({struct!r}, ' + ', '.join(f'{m}={m}' for m, _, _ in members if m not in counts) + ')')
+            passed.append('dict(' + ', '.join(f'{m}={m}' for m, _, _ in members if m not in counts) + ')')
         elif below is not None and h.ctype(below) in ('c_int64', 'c_int'):
             counted = following[0] == 'count'
             optional = counted and a == 'axes'
             plain.append(f'{a}: ' + ('Union[int, Sequence[int], None] = None' if optional else 'Sequence[int]'))
-            of = '' if counted else ', x'  # a number for each dimension of x
-            passed.append(f'g.{"int64s" if h.ctype(below) == "c_int64" else "int32s"}({a}{of})')
-            if counted:
-                passed.append(f'g.count({a})')
-                skip = True
+            passed.append(a)
+            skip = counted
         else:
-            enum = enum_name(h, kind)
-            if ctype == 'c_bool':
-                default = 'False'
-            elif enum and enum != 'trm_dtype':
-                default = repr(enum_words(h.enums[enum][0])[0][0])
-            elif ctype in ('c_double', 'c_int64', 'c_int32') and re.match(r'0 =|position of row 0', said.get(a, '')):
-                default = '0'
-            default = DEFAULTS.get((name, a), default)
-            hint = {'c_bool': 'bool', 'c_double': 'float', 'trm_shape': 'Sequence[int]', 'c_char_p': 'str'}.get(ctype, 'Any' if enum else 'int')
-            plain.append(f'{a}: {hint}' + (f' = {default}' if default else ''))
-            passed.append({'trm_shape': f'g.shape({a})', 'c_char_p': f'g.text({a})'}.get(ctype, f'g.enum({enum!r}, {a})' if enum else a))
+            plain.append(plain_argument(h, name, a, kind, said))
+            notes += words_of(h, a, kind)
+            passed.append(a)
     # An argument behind one with a default needs one too.
     seen = False
     for i, p in enumerate(plain):
@@ -367,7 +379,7 @@ def operator(h, name):
             line = ' ' * (len(python) + 5)
         line += piece
     return python, lines + [line, f'    {quote(text, "    ")}',
-                            '    return g.operate(' + ',\n                     '.join(pack([repr(name)] + passed, 96)) + ')']
+                            '    return operate(' + ',\n                   '.join(pack([repr(name)] + passed, 96)) + ')']
 
 
 def pack(parts, width):
@@ -390,7 +402,24 @@ def write_operators(h):
     out = ['# SPDX-License-Identifier: Apache-2.0', f'# {HEADER}',
            '"""Every operator of a graph. A value is a Node, a number or an array; each function returns a Node.',
            '', 'None stands for an absent node, and for the default of an option.', '"""', 'from typing import Any, Optional, Sequence, Tuple, Union', '',
-           'from . import graph as g', 'from .graph import Node, Value', '', '__all__ = [']
+           'from .graph import OUTPUT, Node, Value, operate', '', '__all__ = [']
+    out += [f'    {line},' for line in pack([repr(n) for n in names], 110)]
+    return '\n'.join(out + [']'] + bodies) + '\n'
+
+
+def write_transforms(h):
+    names, bodies = [], []
+    for name, (result, arguments, _, doc, _) in h.functions.items():
+        if h.ctype(result) == 'trm_transform':
+            python = name[len('trm_transform_'):]
+            names.append(python)
+            head = ', '.join(plain_argument(h, name, a, kind, tags(doc, 'param')) for a, kind in arguments)
+            notes = [note for a, kind in arguments for note in words_of(h, a, kind)]
+            notes = [''] + notes if notes else []
+            bodies += ['', '', f'def {python}({head}) -> Any:', f'    {quote(chr(10).join([doc] + notes), "    ")}',
+                       f'    return transform({", ".join([repr(name)] + [a for a, _ in arguments])})']
+    out = ['# SPDX-License-Identifier: Apache-2.0', f'# {HEADER}', '"""Transforms of images, for Dataset.map."""', 'from typing import Any, Sequence, Union', '',
+           'from .data import transform', '', '__all__ = [']
     out += [f'    {line},' for line in pack([repr(n) for n in names], 110)]
     return '\n'.join(out + [']'] + bodies) + '\n'
 
@@ -418,7 +447,8 @@ def main():
     h = Headers(root)
     differ = []
     for path, text in (('python/trireme/_c.py', write_declarations(h)), ('python/trireme/_c.pyi', write_stub(h)),
-                       ('python/trireme/ops.py', write_operators(h)), ('src/train/layout.c', write_layout(h))):
+                       ('python/trireme/ops.py', write_operators(h)), ('python/trireme/transforms.py', write_transforms(h)),
+                       ('src/train/layout.c', write_layout(h))):
         file = os.path.join(root, path)
         if os.path.exists(file) and open(file, encoding='utf-8').read() == text:
             continue

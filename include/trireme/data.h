@@ -219,19 +219,23 @@ typedef struct trm_transform {
  *            or 1/8 where the following crop or resize still shrinks the result */
 TRM_API trm_transform trm_transform_decode(bool exact);
 /* Cuts out a uniformly placed window of height x width pixels.
- *   param    padding: zeros added on each side first */
+ *   param    width: 0 = height
+ *            padding: 0 = none; zeros added on each side first */
 TRM_API trm_transform trm_transform_random_crop(int64_t height, int64_t width, int64_t padding);
 /* Cuts out a window of 0.08 to 1 of the area and of ratio 3/4 to 4/3 (log-uniform; ten tries, then
  * the largest central one), resized to height x width. The caller may change area, ratio and align
- * in the returned value. */
+ * in the returned value.
+ *   param    width: 0 = height */
 TRM_API trm_transform trm_transform_random_resized_crop(int64_t height, int64_t width);
-/* Cuts out the middle of an image that is at least height x width. */
+/* Cuts out the middle of an image that is at least height x width.
+ *   param    width: 0 = height */
 TRM_API trm_transform trm_transform_center_crop(int64_t height, int64_t width);
 /* Mirrors left and right with a probability. */
 TRM_API trm_transform trm_transform_random_flip(double probability);
 /* Resizes to height x width. A uint8 image stays uint8 (rounded to nearest), as in OpenCV and
  * torchvision.
- *   param    align: where bilinear sampling reads */
+ *   param    width: 0 = height
+ *            align: where bilinear sampling reads */
 TRM_API trm_transform trm_transform_resize(int64_t height, int64_t width, trm_resize_align align);
 /* Resizes so that the shorter side has `size` pixels and the ratio stays.
  *   param    align: where bilinear sampling reads */

@@ -476,8 +476,8 @@ TRM_API void trm_auc_get(const trm_auc *auc, trm_auc_values *out);
  *
  * Each function makes one callback for one training call, which frees it. Training fails before its
  * first step with NOMEM if there was no memory for a callback, and with INVALID if options, a
- * directory, path, function or dataset are NULL, or a number of steps, epochs or seconds is below 0.
- * Strings are copied. */
+ * directory, path, function or dataset are NULL, or a number of steps, epochs or seconds is below
+ * 0. Strings are copied. */
 
 /* Receives one line without its newline; `puts` of stdio fits. The result is ignored. */
 typedef int (*trm_print)(const char *line);

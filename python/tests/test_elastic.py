@@ -160,7 +160,7 @@ from trireme import ops
 job = trireme.Elastic()
 data = trireme.Dataset.open('synth', batch_size=8, shapes={'train_count': 80})
 model = trireme.Model(lambda image: ops.mlp(image, [16], 10), data, elastic=job)
-for wrong in ({'leest': 2}, {'least': 3, 'most': 2}):
+for wrong in ({'leest': 2}, {'least': 3, 'most': 2}, {'least': -1}, {'most': -2}, {'join': {'heartbeat_seconds': -1.0}}, {'decision_seconds': float('nan')}):
     try:
         trireme.Elastic(**wrong)
         raise SystemExit('accepted: %s' % wrong)

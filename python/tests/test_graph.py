@@ -29,6 +29,7 @@ B = np.linspace(1, 2, 4, dtype='float32')
     ('arithmetic', lambda a, b: (a + b) * 2 - b / 3 + 1 / b, lambda a, b: (a + b) * 2 - b / 3 + 1 / b),
     ('reversed', lambda a, b: 3 - a * np.float32(2) - np.ones(4, 'float32') + -b, lambda a, b: 3 - a * 2 - 1 - b),
     ('power', lambda a, b: b ** 2 + b ** 0.5 + b ** 3 + a, lambda a, b: b ** 2 + b ** 0.5 + b ** 3 + a),
+    ('other powers', lambda a, b: b ** -2 + b ** 2.5 + b ** 0 + a ** 7 + b ** 1 + a, lambda a, b: b ** -2 + b ** 2.5 + 1 + a ** 7 + b + a),
     ('reduce', lambda a, b: a.sum(-1) + a.mean((2,)) + a.max(2) + b[0], lambda a, b: a.sum(-1) + a.mean(2) + a.max(2) + b[0]),
     ('keep', lambda a, b: a - a.max(-1, True) + b, lambda a, b: a - a.max(-1, keepdims=True) + b),
     ('all', lambda a, b: ops.reduce_sum(a) + ops.reduce_sum(b), lambda a, b: a.sum() + b.sum()),

@@ -128,7 +128,7 @@ CASES = {
     'relu': (ops.relu, lambda x: np.maximum(x, 0), (A,)), 'sigmoid': (ops.sigmoid, sigmoid, (A,)), 'tanh': (ops.tanh, np.tanh, (A,)),
     'gelu': (ops.gelu, lambda x: 0.5 * x * (1 + erf(x / np.sqrt(2))), (A,)), 'silu': (ops.silu, lambda x: x * sigmoid(x), (A,)),
     'swiglu': (ops.swiglu, lambda g, u: g * sigmoid(g) * u, (A, B)), 'exp': (ops.exp, np.exp, (A,)), 'log': (ops.log, np.log, (P,)),
-    'sqrt': (ops.sqrt, np.sqrt, (P,)), 'neg': (ops.neg, lambda x: -x, (A,)), 'scale': (lambda x: ops.scale(x, 3), lambda x: x * 3, (A,)),
+    'power': (lambda x: ops.power(x, -3), lambda x: x ** -3, (A,)), 'sqrt': (ops.sqrt, np.sqrt, (P,)), 'neg': (ops.neg, lambda x: -x, (A,)), 'scale': (lambda x: ops.scale(x, 3), lambda x: x * 3, (A,)),
     'cast': (lambda i: ops.cast(i, 'float32'), lambda i: i.astype('float32'), (LABELS,)),
     'reshape': (lambda x: ops.reshape(x, (2, 6)), lambda x: x.reshape(2, 6), (A,)),
     'transpose': (lambda x: ops.transpose(x, (1, 0)), lambda x: x.T, (A,)),

@@ -3707,17 +3707,21 @@ FUNCTIONS = {
     'trm_transform_random_crop': (trm_transform, (c_int64, c_int64, c_int64,),
         'height width padding',
         """Cuts out a uniformly placed window of height x width pixels.
-          param    padding: zeros added on each side first
+          param    width: 0 = height
+                   padding: 0 = none; zeros added on each side first
         """),
     'trm_transform_random_resized_crop': (trm_transform, (c_int64, c_int64,),
         'height width',
         """Cuts out a window of 0.08 to 1 of the area and of ratio 3/4 to 4/3 (log-uniform; ten tries, then
         the largest central one), resized to height x width. The caller may change area, ratio and align
         in the returned value.
+          param    width: 0 = height
         """),
     'trm_transform_center_crop': (trm_transform, (c_int64, c_int64,),
         'height width',
-        """Cuts out the middle of an image that is at least height x width."""),
+        """Cuts out the middle of an image that is at least height x width.
+          param    width: 0 = height
+        """),
     'trm_transform_random_flip': (trm_transform, (c_double,),
         'probability',
         """Mirrors left and right with a probability."""),
@@ -3725,7 +3729,8 @@ FUNCTIONS = {
         'height width align',
         """Resizes to height x width. A uint8 image stays uint8 (rounded to nearest), as in OpenCV and
         torchvision.
-          param    align: where bilinear sampling reads
+          param    width: 0 = height
+                   align: where bilinear sampling reads
         """),
     'trm_transform_resize_shorter': (trm_transform, (c_int64, c_int,),
         'size align',
@@ -4742,6 +4747,11 @@ FUNCTIONS = {
     'trm_sqrt': (trm_node, (c_void_p, trm_node,),
         'graph x',
         """Adds the square root of x."""),
+    'trm_power': (trm_node, (c_void_p, trm_node, c_double,),
+        'graph x power',
+        """Adds x to a constant power. A whole power of at most 64 is made of products, so that negative
+        numbers have it, too; another one is exp(power * log(x)), for positive numbers.
+        """),
     'trm_neg': (trm_node, (c_void_p, trm_node,),
         'graph x',
         """Adds -x."""),

@@ -14,36 +14,36 @@ from ._library import Error
 
 # Exceptions that callbacks have raised, by the sentence that the library got for them.
 _raised = {}
-_inside = threading.local()  # depth: callbacks that this thread runs
-_ending = weakref.WeakSet()  # Held objects of closed owners whose threads call Python: they end before the interpreter does
-atexit.register(lambda: [held.end() for held in list(_ending)])
+_inside = threading.local()  # depth: callbacks of an object's own threads that this thread runs
+_living, _ending = weakref.WeakSet(), weakref.WeakSet()  # owners that end before the interpreter does; what is held of those that were closed
+
+
+@atexit.register
+def end_all():
+    for owner in list(_living):
+        owner.close()
+    for held in list(_ending):
+        held.end()
 
 
 def call(function, *arguments):
     """Calls a function that returns a trm_status and takes a trm_error at the end. Returns the status, 0 or positive."""
     err = _c.trm_error()
-    try:
-        status = function(*arguments, byref(err))
-    except ArgumentError as error:
-        raise wrong_argument(function, arguments, error) from None
+    status = plain_call(function, *arguments, byref(err))
     if status < 0:
         raise_error(status, err)
     return status
 
 
 def plain_call(function, *arguments):
-    """Calls a function without an error record, or raises the TypeError of an argument that C cannot take."""
+    """Calls a function without an error record, or raises the TypeError of an argument that C cannot take, with the argument's name."""
     try:
         return function(*arguments)
     except ArgumentError as error:
-        raise wrong_argument(function, arguments, error) from None
-
-
-def wrong_argument(function, arguments, error):
-    """The TypeError of a call whose argument C cannot take, with the argument's name."""
-    index, range_ = re.match(r"argument (\d+): (?:.*ValueError'?>?: (.*))?", str(error)).groups()
-    index = int(index) - 1
-    return TypeError(f'{function.__name__[4:]}: the argument {function.names[index]} cannot be {arguments[index]!r}' + (f' ({range_})' if range_ else ''))
+        index, range_ = re.match(r"argument (\d+): (?:.*ValueError'?>?: (.*))?", str(error)).groups()
+        index = int(index) - 1
+        raise TypeError(f'{function.__name__[4:]}: the argument {function.names[index]} cannot be {arguments[index]!r}'
+                        f'{f" ({range_})" if range_ else ""}') from None
 
 
 def take(function, *arguments, run=call):
@@ -58,6 +58,11 @@ def filled(struct, function, *arguments):
     made = struct()
     function(*arguments, byref(made))
     return made
+
+
+def reads(function, doc):
+    """A property: what a function of the library says of an object."""
+    return property(lambda self: function(self.handle), doc=doc)
 
 
 def raise_error(status, err):
@@ -79,29 +84,23 @@ def sentence_of(begin, error):
     return line.encode('utf-8', 'replace')[:180].decode('utf-8', 'ignore')
 
 
-def keep_exception(error, err, what):
-    """Writes an exception of a callback to the error record, for this process and the other ranks. Returns the status."""
-    sentence = sentence_of(f'{what} raised', error)
-    while len(_raised) > 64:  # errors that the library kept to itself
-        _raised.pop(next(iter(_raised)), None)
-    _raised[sentence] = error
-    if err:
-        err[0].status = _c.TRM_INVALID
-        err[0].rank = -1
-        err[0].message = sentence.encode()
-    return _c.TRM_CANCELLED if isinstance(error, KeyboardInterrupt) else _c.TRM_INVALID
-
-
-def guarded(kind, function, what):
-    """A C callback of the type `kind`, whose last argument is the trm_error. Exceptions become errors; None becomes TRM_OK."""
+def guarded(kind, function, what, own_threads=False):
+    """A C callback of the type `kind`, whose last argument is the trm_error. Exceptions become errors, for this process and the other ranks;
+    None becomes TRM_OK. own_threads: threads of the library's object may call it."""
     def run(*arguments):
-        _inside.depth = getattr(_inside, 'depth', 0) + 1
+        _inside.depth = getattr(_inside, 'depth', 0) + own_threads
         try:
             return function(*arguments[:-1]) or 0
         except BaseException as error:  # nothing may pass through C
-            return keep_exception(error, arguments[-1], what)
+            sentence, err = sentence_of(f'{what} raised', error), arguments[-1]
+            while len(_raised) > 64:  # errors that the library kept to itself
+                _raised.pop(next(iter(_raised)), None)
+            _raised[sentence] = error
+            if err:
+                err[0].status, err[0].rank, err[0].message = _c.TRM_INVALID, -1, sentence.encode()
+            return _c.TRM_CANCELLED if isinstance(error, KeyboardInterrupt) else _c.TRM_INVALID
         finally:
-            _inside.depth -= 1
+            _inside.depth -= own_threads
     return kind(run)
 
 
@@ -124,13 +123,21 @@ class Held:
     __del__ = end
 
 
-class Owner:
+class Single:
+    """An object that has a handle of the library: a copy, also one in a file or another process, would free it a second time."""
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError(f'{type(self).__name__}: it cannot be copied or pickled; make another one')
+
+
+class Owner(Single):
     """An object of the library with threads or ranks. A forked child has neither: it does not destroy what its parent made, which would
     wait for those threads for ever, and `refuse_child` ends calls that need them. After close() the handle raises Error.
     Arrays over the object's memory stay valid then: `held` is what they hold.
     """
 
     _handle, process, closed = None, None, False  # closed: True, or the reason
+    free = None  # the name of the library's function that destroys the object
 
     @property
     def handle(self):
@@ -157,17 +164,28 @@ class Owner:
         """While a caller has this, the library's object stays, also after close()."""
         return self.__dict__.setdefault('_held', Held())
 
-    def destroy(self, function, calls_python=False):
-        """calls_python: threads of the object do."""
+    def ends_first(self):
+        """The object ends before the interpreter does: its threads call Python, or other ranks wait for it."""
+        _living.add(self)
+
+    def destroy(self, function=None):
+        """Lets the library destroy the object when nothing is held of it any more. function: in place of `free`."""
         handle, self._handle, self.closed = self._handle, None, True
-        held = self.__dict__.pop('_held', None) or Held()
+        function, held = function or getattr(_c, self.free), self.__dict__.pop('_held', None) or Held()
         if handle and not self.in_child():
             held.destroy = lambda: self.in_child() or function(handle)
-            if calls_python:
+            if self in _living:
                 _ending.add(held)
 
+    def close(self):
+        """Ends the object; its memory is freed when the last array over it is gone."""
+        self.destroy()
 
-class Freed:
+    def __del__(self):
+        self.close()
+
+
+class Freed(Single):
     """An object of the library without threads or ranks: it is freed with the last reference."""
 
     handle, free = None, None  # free: the name of the library's function
@@ -177,66 +195,59 @@ class Freed:
             getattr(_c, self.free)(self.handle)
 
 
-def text_of(pointer):
-    """The text that a function gave to its caller; frees it."""
+def text_of(pointer, count=-1):
+    """The text that a function gave to its caller, of `count` bytes, or to its end; frees it."""
     if not pointer:
         raise Error('out of memory', _c.TRM_NOMEM)
     try:
-        return string_at(pointer).decode('utf-8', 'replace')
+        return string_at(pointer, count).decode('utf-8', 'replace')
     finally:
         _c.trm_free(pointer)
 
 
-class stopping:
+@contextlib.contextmanager
+def stopping(stop, leave=None):
     """While this context is open, Ctrl-C calls `stop` at once: the C call ends at its next step, saves, and returns. SIGTERM calls
     `leave`, if there is one and the program has no handler of its own.
 
     Python's own handler runs only when the C call has returned; a thread that reads the wakeup pipe calls `stop` before.
     """
-
-    def __init__(self, stop, leave=None):
-        self.stop, self.leave, self.thread, self.received = stop, leave, None, set()
-
-    def __enter__(self):
-        if threading.current_thread() is not threading.main_thread():
-            return self
-        self.actions = {}
+    actions, received = {}, set()
+    if threading.current_thread() is threading.main_thread():
         if signal.getsignal(signal.SIGINT) not in (None, signal.SIG_IGN, signal.SIG_DFL):
-            self.actions[signal.SIGINT] = self.stop
-        if self.leave is not None and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            self.actions[signal.SIGTERM] = self.leave
+            actions[signal.SIGINT] = stop
+        if leave is not None and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            actions[signal.SIGTERM] = leave
             signal.signal(signal.SIGTERM, lambda number, frame: None)
-        if not self.actions:
-            return self
-        self.read_end, self.write_end = os.pipe()
-        os.set_blocking(self.write_end, False)
-        self.before = signal.set_wakeup_fd(self.write_end, warn_on_full_buffer=False)
-        self.thread = threading.Thread(target=self.watch, name='trireme-interrupt', daemon=True)
-        self.thread.start()
-        return self
+    if not actions:
+        yield
+        return
+    read_end, write_end = os.pipe()
 
-    def watch(self):
-        while True:
-            number = os.read(self.read_end, 1)
-            if number in (b'', b'\0'):
-                return
-            if number[0] in self.actions:
-                self.received.add(number[0])
-                self.actions[number[0]]()
-
-    def __exit__(self, kind, error, trace):
-        if self.thread is None:
-            return False
-        signal.set_wakeup_fd(self.before)
-        os.write(self.write_end, b'\0')
-        self.thread.join()
-        os.close(self.read_end)
-        os.close(self.write_end)
-        if signal.SIGTERM in self.actions:
+    def watch():
+        number = ord(os.read(read_end, 1))
+        while number:
+            if number in actions:
+                received.add(number)
+                actions[number]()
+            number = ord(os.read(read_end, 1))
+    os.set_blocking(write_end, False)
+    before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    thread = threading.Thread(target=watch, name='trireme-interrupt', daemon=True)
+    thread.start()
+    try:
+        yield
+    except Error as error:
+        if error.code == _c.TRM_CANCELLED and signal.SIGINT in received:
+            raise KeyboardInterrupt(error.message) from None
+        if error.code == _c.TRM_CANCELLED and signal.SIGTERM in received:  # too few ranks would be left: as any process that SIGTERM ends
+            raise SystemExit(128 + signal.SIGTERM) from None
+        raise
+    finally:
+        signal.set_wakeup_fd(before)
+        os.write(write_end, b'\0')
+        thread.join()
+        os.close(read_end)
+        os.close(write_end)
+        if signal.SIGTERM in actions:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if isinstance(error, Error) and error.code == _c.TRM_CANCELLED:
-            if signal.SIGINT in self.received:
-                raise KeyboardInterrupt(error.message) from None
-            if signal.SIGTERM in self.received:  # too few ranks would be left: as any process that SIGTERM ends
-                raise SystemExit(128 + signal.SIGTERM) from None
-        return False

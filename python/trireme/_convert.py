@@ -2,6 +2,7 @@
 """Values between Python and C: options as keyword arguments, structs as dictionaries, arrays without copies."""
 import ctypes
 import difflib
+import functools
 import inspect
 import math
 import operator
@@ -26,7 +27,12 @@ np = _Numpy()
 DTYPES = {name: value for name, value in _c.ENUMS['trm_dtype'].items() if value}
 DTYPE_NAMES = {value: name for name, value in DTYPES.items()}
 ALSO = {('trm_usage', 'eval'): 'test'}  # the mode of an InputContext is the usage of its data
-DTYPE_BYTES = {1: 4, 2: 8, 3: 2, 4: 2, 5: 1, 6: 1, 7: 4, 8: 8}
+
+
+def expect(holds, what, wanted, found):
+    """Raises the TypeError of an argument that is not what is expected."""
+    if not holds:
+        raise TypeError(f'{what}: {wanted} expected, found {found!r}')
 
 
 def enum(name, value):
@@ -40,16 +46,13 @@ def enum(name, value):
     if name == 'trm_switch' and isinstance(value, bool):
         return _c.TRM_ON if value else _c.TRM_OFF
     words = _c.ENUMS[name]
-    if not isinstance(value, str):
-        try:
-            number = operator.index(value)
-        except TypeError:
-            raise TypeError(f'{name}: one of {", ".join(words)} expected, found {value!r}') from None
-        if number in words.values() or name == 'trm_init':  # trm_init_normal() makes numbers of its own
-            return number
-    else:
+    if isinstance(value, str):
         number = words.get(ALSO.get((name, value.lower()), value.lower()))
-    if number is None or not isinstance(value, str):
+    else:
+        expect(hasattr(value, '__index__'), name, f'one of {", ".join(words)}', value)
+        number = operator.index(value)
+        number = number if number in words.values() or name == 'trm_init' else None  # trm_init_normal() makes numbers of its own
+    if number is None:
         raise Error(f'{name}: there is no {value!r} (expected one of {", ".join(words)})')
     return number
 
@@ -63,12 +66,8 @@ def dtype_number(value, what='dtype'):
     """The trm_dtype of a name, a NumPy or a torch type."""
     if value in DTYPE_NAMES and not isinstance(value, bool):
         return value
-    name = value if isinstance(value, str) else getattr(value, 'name', None) or str(value)
-    if name.startswith('torch.'):
-        name = name[6:]
-    name = 'uint8' if name == 'bool' else name
-    if name not in DTYPES:
-        name = getattr(value, '__name__', name)  # numpy.float32
+    name = value if isinstance(value, str) else getattr(value, 'name', None) or getattr(value, '__name__', None) or str(value)
+    name = {'bool': 'uint8', 'torch.bool': 'uint8'}.get(name, name.replace('torch.', ''))
     if name not in DTYPES:
         raise Error(f'{what}: type {name} is not supported (expected one of {", ".join(DTYPES)}); convert it')
     return DTYPES[name]
@@ -76,6 +75,8 @@ def dtype_number(value, what='dtype'):
 
 def is_boolean(array):
     """Whether the elements are booleans, which the library sees as bytes."""
+    if not hasattr(array, 'dtype') and hasattr(array, '__dlpack__'):
+        return dl_tensor(array, 'array')[1].code == 6
     kind = array.dtype if hasattr(array, 'dtype') else np.asarray(array).dtype
     char = getattr(kind, 'char', None)  # of NumPy, whose str() is slow
     return char == '?' if char else str(kind) == 'torch.bool'
@@ -88,13 +89,10 @@ def plain(array):
 
 # ---- options ---------------------------------------------------------------------------------
 
-_fields = {}
-
-
+@functools.lru_cache(None)
 def fields_of(struct):
-    if struct not in _fields:
-        _fields[struct] = {name: (kind, _c.ENUM_OF.get((struct.__name__, name))) for name, kind in struct._fields_}
-    return _fields[struct]
+    """{name: (type, its enum or None)} of a struct's members."""
+    return {name: (kind, _c.ENUM_OF.get((struct.__name__, name))) for name, kind in struct._fields_}
 
 
 def paths(struct):
@@ -143,72 +141,58 @@ def fill(target, values, keep):
 
 
 def set_member(target, name, kind, words, value, keep):
+    """Sets one member of a struct."""
+    now = getattr(target, name)
+    kept = value
     if words:
-        setattr(target, name, enum(words, value))
+        value = enum(words, value)
     elif kind is ctypes.c_char_p:
-        value = text(value)
-        keep.append(value)
-        setattr(target, name, value)
+        kept = value = text(value)
     elif kind is ctypes.c_char:
-        setattr(target, name, value.encode() if isinstance(value, str) else value)
+        value = value.encode() if isinstance(value, str) else value
     elif kind is _c.trm_shape:
-        setattr(target, name, shape(value))
-    elif isinstance(kind, type) and issubclass(kind, ctypes.Structure):
-        if isinstance(value, kind):
-            setattr(target, name, value)
-        elif kind is _c.trm_node:
-            setattr(target, name, value.c)
-        elif isinstance(value, dict):
-            fill(getattr(target, name), value, keep)
-        else:
-            raise TypeError('a dictionary of its members expected')
-        keep.append(value)
-    elif isinstance(kind, type) and issubclass(kind, ctypes.Array):
-        array = getattr(target, name)
-        values = list(value) if isinstance(value, (tuple, list)) else [value] * len(array)
+        value = shape(value)
+    elif kind is ctypes.c_void_p:
+        value = getattr(value, 'handle', value)
+    elif kind in WHOLE:
+        check_range(kind, operator.index(value))
+    elif isinstance(now, ctypes.Array):
+        values = list(value) if isinstance(value, (tuple, list)) else [value] * len(now)
         if name == 'pad' and len(values) == 2:
             values = [values[0], values[0], values[1], values[1]]
         whole = not issubclass(kind._type_, ctypes.Structure)  # an array of numbers has all of them
-        if len(values) > len(array) or whole and len(values) < len(array):
-            raise ValueError(f'found {len(values)}, expected {"" if whole else "at most "}{len(array)}')
-        for i, v in enumerate(values):
-            if isinstance(v, dict):
-                fill(array[i], v, keep)
-            else:
-                array[i] = v
-    elif isinstance(kind, type) and issubclass(kind, ctypes._Pointer):
+        if len(values) > len(now) or whole and len(values) < len(now):
+            raise ValueError(f'found {len(values)}, expected {"" if whole else "at most "}{len(now)}')
+        value = fill_array(now, values, keep)
+    elif isinstance(now, ctypes._Pointer):
         below = kind._type_
         if isinstance(value, dict):
-            one = fill(below(), value, keep)
-            keep.append(one)
-            setattr(target, name, ctypes.pointer(one))
-        elif isinstance(value, below):
-            keep.append(value)
-            setattr(target, name, ctypes.pointer(value))
+            kept = value = fill(below(), value, keep)
+        if isinstance(value, below):
+            value = ctypes.pointer(value)
         elif isinstance(value, (list, tuple)):
-            array = (below * max(1, len(value)))()
-            for i, v in enumerate(value):
-                if isinstance(v, dict):
-                    fill(array[i], v, keep)
-                else:
-                    array[i] = text(v) if below is ctypes.c_char_p else getattr(v, 'c', v)
-            keep.append(array)
-            setattr(target, name, ctypes.cast(array, kind))
-            following = [n for n, _ in type(target)._fields_]
-            following = following[following.index(name) + 1:][:1]
-            if following and following[0].endswith('count'):
-                setattr(target, following[0], len(value))
+            array = fill_array((below * max(1, len(value)))(), value, keep)
+            following = [n for n, _ in target._fields_ + [('', None)]]
+            following = following[following.index(name) + 1]
+            if following.endswith('count'):
+                setattr(target, following, len(value))
+            kept, value = array, ctypes.cast(array, kind)
+    elif isinstance(now, ctypes.Structure) and not isinstance(value, kind):
+        if kind is not _c.trm_node and not isinstance(value, dict):
+            raise TypeError('a dictionary of its members expected')
+        value = value.c if kind is _c.trm_node else fill(now, value, keep)
+    keep.append(kept)
+    setattr(target, name, value)
+
+
+def fill_array(array, values, keep):
+    """Sets the elements of an array: structs from dictionaries, texts, nodes, numbers."""
+    for i, value in enumerate(values):
+        if isinstance(value, dict):
+            fill(array[i], value, keep)
         else:
-            keep.append(value)
-            setattr(target, name, value)
-    elif kind is ctypes.c_void_p:
-        keep.append(value)
-        setattr(target, name, getattr(value, 'handle', value))
-    else:
-        keep.append(value)
-        setattr(target, name, value)
-        if kind in WHOLE:
-            check_range(kind, value)
+            array[i] = text(value) if array._type_ is ctypes.c_char_p else getattr(value, 'c', value)
+    return array
 
 
 def options(struct, values, keep):
@@ -216,25 +200,19 @@ def options(struct, values, keep):
     return fill(struct(), values, keep)
 
 
-def _inner(struct):
-    """(name, struct) of the members that are options, or point to them."""
-    for name, (kind, _) in fields_of(struct).items():
-        kind = getattr(kind, '_type_', kind)
-        if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and kind.__name__.endswith(('options', 'strategy', 'learning_rate')):
-            yield name, kind
-
-
 def comments(struct, title):
-    """The comments of the headers for the members of a struct, and of the structs inside."""
+    """The comments of the headers for the members of a struct, and of those members that are options, or point to them."""
     said = f'{title} ({struct.__name__}):\n' + textwrap.indent(inspect.cleandoc(struct.__doc__), '    ')
-    return '\n'.join([said] + [comments(kind, f'{title}, {name}') for name, kind in _inner(struct)])
+    inside = [(name, getattr(kind, '_type_', kind)) for name, (kind, _) in fields_of(struct).items()]
+    return '\n'.join([said] + [comments(kind, f'{title}, {name}') for name, kind in inside if isinstance(kind, type) and
+                               issubclass(kind, ctypes.Structure) and kind.__name__.endswith(('options', 'strategy', 'learning_rate'))])
 
 
 def takes(*structs):
     """Marks a function whose `more` are members of structs: help() shows their comments, and Tab completes their names."""
     def mark(function):
         own = inspect.signature(function)
-        given, rest = list(own.parameters.values())[:-1], list(own.parameters.values())[-1]
+        *given, rest = own.parameters.values()
         inside = [path[-1] for struct in structs for path in paths(struct)]
         names = [name for struct in structs for name in fields_of(struct)] + [name for name in inside if inside.count(name) == 1]
         given += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in dict.fromkeys(names)
@@ -315,17 +293,24 @@ def as_dict(struct):
 
 # ---- arrays ----------------------------------------------------------------------------------
 
-class _Device(ctypes.Structure):
-    _fields_ = [('type', ctypes.c_int32), ('id', ctypes.c_int32)]
-
-
 class _DLTensor(ctypes.Structure):
-    _fields_ = [('data', ctypes.c_void_p), ('device', _Device), ('ndim', ctypes.c_int32), ('code', ctypes.c_uint8),
-                ('bits', ctypes.c_uint8), ('lanes', ctypes.c_uint16), ('shape', ctypes.POINTER(ctypes.c_int64)),
+    _fields_ = [('data', ctypes.c_void_p), ('device', ctypes.c_int32), ('device_id', ctypes.c_int32), ('ndim', ctypes.c_int32),
+                ('code', ctypes.c_uint8), ('bits', ctypes.c_uint8), ('lanes', ctypes.c_uint16), ('shape', ctypes.POINTER(ctypes.c_int64)),
                 ('strides', ctypes.POINTER(ctypes.c_int64)), ('offset', ctypes.c_uint64)]
 
 
 _DL_TYPES = {(2, 32): 1, (2, 64): 2, (4, 16): 3, (2, 16): 4, (0, 8): 5, (1, 8): 6, (0, 32): 7, (0, 64): 8, (6, 8): 6}
+
+
+def dl_tensor(array, what):
+    """(capsule, its tensor) of an array with DLPack."""
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    try:
+        capsule = array.__dlpack__()
+        return capsule, _DLTensor.from_address(pointer(capsule, b'dltensor'))
+    except (BufferError, ValueError) as error:
+        raise Error(f'{what}: the array gives no memory by DLPack ({error}); pass a copy') from None
 
 
 _numbers = {}  # the trm_dtype of each NumPy type that has been seen
@@ -361,20 +346,14 @@ def described(array, what):
             raise Error(f'{what}: the tensor is a view of another one with the other sign; call .resolve_neg() first')
         return array.data_ptr(), dtype_number(array.dtype, what), tuple(array.shape), array, True
     if hasattr(array, '__dlpack__'):
-        capsule = array.__dlpack__()
-        pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-        tensor = _DLTensor.from_address(pointer(capsule, b'dltensor'))
+        capsule, tensor = dl_tensor(array, what)
         size = tuple(tensor.shape[:tensor.ndim])
-        if tensor.device.type not in (1, 3):
-            raise Error(f'{what}: the array is on a device (DLPack type {tensor.device.type}, expected 1, the CPU)')
+        if tensor.device not in (1, 3):
+            raise Error(f'{what}: the array is on a device (DLPack type {tensor.device}, expected 1, the CPU)')
         if (tensor.code, tensor.bits) not in _DL_TYPES or tensor.lanes != 1:
             raise Error(f'{what}: DLPack type {tensor.code} of {tensor.bits} bits is not supported; convert the array')
-        dense, step = True, 1
-        for i in reversed(range(tensor.ndim)):
-            dense = dense and (not tensor.strides or size[i] == 1 or tensor.strides[i] == step)
-            step *= size[i]
-        if not dense:
+        dense = [math.prod(size[i + 1:]) for i in range(tensor.ndim)]
+        if tensor.strides and 0 not in size and any(n > 1 and tensor.strides[i] != dense[i] for i, n in enumerate(size)):
             raise Error(f'{what}: the array of shape {size} is not contiguous')
         return (tensor.data or 0) + tensor.offset, _DL_TYPES[tensor.code, tensor.bits], size, (array, capsule), True
     try:
@@ -430,3 +409,8 @@ def view(made, held=None, read_only=False):
     if not made.data:
         return np.empty(size, _TYPESTR[made.dtype])
     return np.asarray(_Memory(made.data, _TYPESTR[made.dtype], size, held, read_only))
+
+
+def array_at(pointer, number, count, held=None):
+    """A NumPy array over `count` elements of the type `number` at a pointer, without a copy."""
+    return view(_c.trm_tensor(ctypes.cast(pointer, ctypes.c_void_p).value, number, shape(count)), held)

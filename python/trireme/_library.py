@@ -22,28 +22,28 @@ class Error(Exception):
         super().__init__(message)
         self.message, self.code, self.rank, self.file, self.line = message, code, rank, file, line
 
-    @property
-    def status(self):
-        """The name of the code: "invalid", "io", "peer", ..."""
-        return STATUS_NAMES.get(self.code, str(self.code))
+    status = property(lambda self: STATUS_NAMES.get(self.code, str(self.code)), doc='The name of the code: "invalid", "io", "peer", ...')
 
     def __reduce__(self):
         return Error, (self.message, self.code, self.rank, self.file, self.line)
 
 
-def places():
-    """Where the library may be, in the order in which it is looked for."""
+def places(name):
+    """Where a file of the library may be: in the package, and in the build folder of the source tree."""
     here = os.path.dirname(os.path.abspath(__file__))
-    if os.environ.get('TRIREME_LIBRARY'):
-        return [os.environ['TRIREME_LIBRARY']]
-    root = os.path.dirname(os.path.dirname(here))
-    return [os.path.join(here, 'lib', 'libtrireme.so.0'), os.path.join(root, 'build', 'release', 'libtrireme.so.0'),
-            'libtrireme.so.0']
+    return [os.path.join(here, 'lib', name), os.path.join(os.path.dirname(os.path.dirname(here)), 'build', 'release', name)]
+
+
+def candidates():
+    """Where the library may be, in the order in which it is looked for."""
+    given = os.environ.get('TRIREME_LIBRARY')
+    return [given] if given else places('libtrireme.so.0') + ['libtrireme.so.0']
 
 
 def library():
+    """The library, loaded."""
     tried = []
-    for path in places():
+    for path in candidates():
         if os.path.dirname(path) and not os.path.exists(path):
             tried.append(path)
             continue
@@ -104,18 +104,10 @@ def check_layout(lib, structs):
         numbers = lib.trm_layout(ctypes.byref(count))
     except AttributeError:
         count.value, numbers = 0, []
-    theirs = numbers[:count.value]
-    ours = []
+    theirs, at = numbers[:count.value], 0
     for struct in structs:
-        ours.append(ctypes.sizeof(struct))
-        ours += [getattr(struct, field[0]).offset for field in struct._fields_]
-    if ours == theirs:
-        return
-    at = 0
-    for struct in structs:
-        end = at + 1 + len(struct._fields_)
-        if ours[at:end] != theirs[at:end]:
-            break
-        at = end
-    raise Error(f'{lib._name}: struct {struct.__name__} has another layout (found {theirs[at:at + 1]} bytes, expected '
-                f'{ctypes.sizeof(struct)}), the library is of another version than this package; install both from one source')
+        ours = [ctypes.sizeof(struct)] + [getattr(struct, field[0]).offset for field in struct._fields_]
+        found, at = theirs[at:at + len(ours)], at + len(ours)
+        if found != ours or struct is structs[-1] and at != len(theirs):
+            raise Error(f'{lib._name}: struct {struct.__name__} has another layout (found {found[:1]} bytes, expected {ours[0]}), the '
+                        f'library is of another version than this package; install both from one source')

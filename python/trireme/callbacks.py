@@ -6,8 +6,8 @@ import time
 from ctypes import byref
 
 from . import _c
-from ._call import keep_exception, plain_call
-from ._convert import as_dict, options, takes, text, view
+from ._call import guarded, plain_call
+from ._convert import as_dict, expect, options, takes, text, view
 from ._library import Error
 
 HOOKS = ('on_begin', 'on_epoch_begin', 'on_gradients', 'on_step_end', 'on_epoch_end', 'on_evaluated', 'on_checkpoint', 'on_membership', 'on_end')
@@ -55,10 +55,8 @@ class Progress:
         """The loss scale of mixed precision as a dictionary; None without one."""
         return as_dict(self.c.loss_scale[0]) if self.c.loss_scale else None
 
-    @property
-    def samples_per_second(self):
-        """Samples per second of this call, without the time of callbacks."""
-        return self.c.samples / self.c.busy_seconds if self.c.busy_seconds > 0 else 0.0
+    samples_per_second = property(lambda self: self.c.samples / self.c.busy_seconds if self.c.busy_seconds > 0 else 0.0,
+                                  doc='Samples per second of this call, without the time of callbacks.')
 
 
 def evaluation_dict(e):
@@ -94,35 +92,30 @@ class Callback:
     def on_end(self, progress): """All epochs are done, or training was stopped; not after an error."""
 
     def c_callback(self, model, keep):
-        """The trm_callback that calls the overridden hooks."""
-        return callback_of({name: (getattr(self, name), f'{type(self).__name__}.{name}') for name in HOOKS
-                            if getattr(type(self), name) is not getattr(Callback, name)}, model, keep, self.last)
-
-
-def callback_of(hooks, model, keep, last=False):
-    """The trm_callback of {hook: (function, its name in errors)}. It has one hook at least: one without ends the library's list."""
-    made = _c.trm_callback(last=last)
-    for name, (function, what) in (hooks or {'on_begin': (lambda progress: None, '')}).items():
-        hook = _c.trm_hook(hook_of(function, what, model))
-        keep.append(hook)
-        setattr(made, name, hook)
-    return made
+        """The trm_callback that calls the hooks of the class and of the object. It has one at least: one without ends the library's list."""
+        hooks = {name: f'{type(self).__name__}.{name}' for name in HOOKS if getattr(type(self), name) is not getattr(Callback, name)}
+        hooks.update((name, f'the {name} function') for name in HOOKS if name in vars(self))
+        made = _c.trm_callback(last=self.last)
+        for name in hooks or ('on_begin',):
+            hook = hook_of(getattr(self, name), hooks.get(name), model)
+            keep.append(hook)
+            setattr(made, name, hook)
+        return made
 
 
 def hook_of(method, what, model):
-    def run(context, progress, err):
+    """The trm_hook of a method or function; `what` is its name in errors."""
+    def run(context, progress):
         try:
             found = method(Progress(progress[0], model))
-            if isinstance(found, Callback):
-                raise TypeError('it returned a callback, at each step; put the callback itself in the list of callbacks')
-            if inspect.isgenerator(found) or inspect.iscoroutine(found):
-                raise TypeError(f'it is no plain function: it returned a {type(found).__name__}, of which nothing has run')
-            return _c.TRM_END if found is True or type(found).__name__ in ('bool', 'bool_') and found else _c.TRM_OK
         except StopTraining:
             return _c.TRM_END
-        except BaseException as error:  # nothing may pass through C
-            return keep_exception(error, err, what)
-    return run
+        if isinstance(found, Callback):
+            raise TypeError('it returned a callback, at each step; put the callback itself in the list of callbacks')
+        if inspect.isgenerator(found) or inspect.iscoroutine(found):
+            raise TypeError(f'it is no plain function: it returned a {type(found).__name__}, of which nothing has run')
+        return _c.TRM_END if found is True or type(found).__name__ in ('bool', 'bool_') and found else _c.TRM_OK
+    return guarded(_c.trm_hook, run, what)
 
 
 class Lambda(Callback):
@@ -131,36 +124,25 @@ class Lambda(Callback):
     def __init__(self, **hooks):
         refuse_unknown(hooks, 'Lambda')
         for name, function in hooks.items():
-            if not callable(function):
-                raise TypeError(f'Lambda: {name}: a function expected, found {function!r}')
-        self.hooks = hooks
-
-    def c_callback(self, model, keep):
-        """The trm_callback that calls the functions."""
-        return callback_of({name: (function, f'the {name} function') for name, function in self.hooks.items()}, model, keep)
+            expect(callable(function), f'Lambda: {name}', 'a function', function)
+        vars(self).update(hooks)
 
 
 def set_callbacks(made, given, model, keep):
     """Fills in the callbacks of a struct from Callback objects, and functions that are called after each step."""
-    if given is not None and (isinstance(given, Callback) or not hasattr(given, '__iter__')):
-        raise TypeError(f'callbacks: a list of Callback objects and functions expected, found {given!r}')
+    listed = given is None or hasattr(given, '__iter__') and not isinstance(given, Callback)
+    expect(listed, 'callbacks', 'a list of Callback objects and functions', given)
     given = list(given or ())
     if len(given) > len(made.callbacks):
         raise Error(f'callbacks: found {len(given)}, expected at most {len(made.callbacks)}')
     for i, c in enumerate(given):
         if isinstance(c, type) and issubclass(c, Callback) or inspect.isfunction(c) and c.__module__ == __name__:
             raise TypeError(f'callbacks: write {c.__name__}(), with brackets, in the list of callbacks')
-        if isinstance(c, type) or not hasattr(c, 'c_callback') and not callable(c):
-            raise TypeError(f'callbacks: a Callback object or a function expected, found {c!r}')
+        expect(not isinstance(c, type) and (hasattr(c, 'c_callback') or callable(c)), 'callbacks', 'a Callback object or a function', c)
         made.callbacks[i] = (c if hasattr(c, 'c_callback') else Lambda(on_step_end=c)).c_callback(model, keep)
 
 
-def _print_line(line):
-    print(line.decode('utf-8', 'replace'), flush=True)
-    return 0
-
-
-print_line = _c.trm_print(_print_line)
+print_line = _c.trm_print(lambda line: print(line.decode('utf-8', 'replace'), flush=True) or 0)
 
 
 class _Library(Callback):
@@ -282,33 +264,27 @@ class Metric:
             raise TypeError(f'Metric {name!r}: a function value expected, which makes the metric of its {sums} sums')
         self.name, self.add, self.sums, self.value = name, add, sums, value
 
-    def c_metric(self, keep, model=None):
+    def c_metric(self, keep, model):
         """The trm_metric of this metric; `keep` holds what it points to."""
         from .data import batch_arrays
 
-        def add(context, logits, samples, batch, sums, err):
-            try:
-                held = model and model.in_use
-                arrays = {k: v[:samples] for k, v in batch_arrays(batch[0], held).items()}
-                values = self.add(view(logits[0], held)[:samples], arrays)
-                values = list(values) if isinstance(values, (tuple, list)) or getattr(values, 'ndim', 0) else [values]
-                if len(values) != self.sums:
-                    raise ValueError(f'add() returned {len(values)} numbers, expected {self.sums} (sums={self.sums})')
-                for i, v in enumerate(values):
-                    sums[i] += v
-                return 0
-            except BaseException as error:  # nothing may pass through C
-                return keep_exception(error, err, f'the metric {self.name}')
+        def add(context, logits, samples, batch, sums):
+            arrays = {k: v[:samples] for k, v in batch_arrays(batch[0], model.in_use).items()}
+            values = self.add(view(logits[0], model.in_use, True)[:samples], arrays)
+            values = list(values) if isinstance(values, (tuple, list)) or getattr(values, 'ndim', 0) else [values]
+            if len(values) != self.sums:
+                raise ValueError(f'add() returned {len(values)} numbers, expected {self.sums} (sums={self.sums})')
+            for i, v in enumerate(values):
+                sums[i] += v
 
         def value(context, sums):
             try:
                 return float(self.value([sums[i] for i in range(self.sums)]))
             except BaseException as error:  # there is no error record: the model raises it when the call ends
-                if model is not None:
-                    model.fail(error)
+                model.fail(error)
                 return float('nan')
         kinds = dict(_c.trm_metric._fields_)
-        made = _c.trm_metric(name=text(self.name), sum_count=self.sums, add=kinds['add'](add))
+        made = _c.trm_metric(name=text(self.name), sum_count=self.sums, add=guarded(kinds['add'], add, f'the metric {self.name}'))
         if self.value is not None:
             made.value = kinds['value'](value)
         keep.append(made)

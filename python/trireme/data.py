@@ -8,34 +8,20 @@
     for batch in train:                    # one epoch: a dictionary of arrays, valid until the next batch
         batch['image']
 """
-import atexit
 import ctypes
 import json
 import os
-import weakref
 from collections.abc import Mapping
 from ctypes import byref
 
 from . import _c
-from ._call import Owner, call, guarded, take, text_of
-from ._convert import DTYPE_NAMES, converted, described, dtype_number, enum, np, options, plain, shape, sizes, takes, tensor, text, view, whole_numbers
+from ._call import Owner, call, guarded, plain_call, reads, take, text_of
+from ._convert import (DTYPE_NAMES, converted, described, dtype_number, enum, expect, np, options, plain, shape, sizes, takes, tensor, text, view,
+                       whole_numbers)
 from ._library import Error
 
-# Datasets whose threads may call Python: they end before the interpreter does.
-_live = weakref.WeakSet()
-
-
-@atexit.register
-def _end_all():
-    for data in list(_live):
-        held = data.held()
-        data.close()
-        held.end()
-
-
-_FILES = ('cifar10', 'image_folder', 'tfrecord_imagenet')
-_CLICKS = ('criteo', 'avazu', 'csv', 'libsvm', 'slots', 'click_tfrecord')
-_TEXT = ('tokens', 'text', 'json_lines')
+_SOURCES = ('cifar10', 'image_folder', 'tfrecord_imagenet', 'shapes', 'random', 'clicks', 'random_clicks', 'tokens', 'text', 'json_lines')
+_CLICK_FILES = {'criteo': 'criteo', 'avazu': 'avazu', 'csv': 'csv', 'libsvm': 'libsvm', 'slots': 'slots', 'click_tfrecord': 'tfrecord-clicks'}
 
 
 class Dataset(Owner):
@@ -45,14 +31,12 @@ class Dataset(Owner):
     read after close(), too: the dataset's memory is freed when the last of them is gone.
     """
 
+    free = 'trm_dataset_destroy'
+
     def __init__(self, handle, keep=()):
         self.handle, self.keep, self.reading = handle, list(keep), False
 
     # ---- sources
-
-    @classmethod
-    def _make(cls, function, *arguments, keep=()):
-        return cls(take(function, *arguments), keep)
 
     @classmethod
     @takes(_c.trm_dataset_spec)
@@ -64,7 +48,7 @@ class Dataset(Owner):
         """
         keep = []
         spec = options(_c.trm_dataset_spec, dict(more, path=path, usage=usage, batch_size=batch_size), keep)
-        return cls._make(_c.trm_dataset_open, byref(spec), keep=keep)
+        return cls(take(_c.trm_dataset_open, byref(spec)), keep)
 
     @classmethod
     @takes(_c.trm_click_options, _c.trm_text_options, _c.trm_shapes_options, _c.trm_random_options, _c.trm_click_generator_options,
@@ -75,19 +59,16 @@ class Dataset(Owner):
 
         more: members of the source's options (trm_click_options, trm_text_options, trm_shapes_options, ...)
         """
-        keep, function = [], getattr(_c, 'trm_dataset_' + kind, None) if kind in _SOURCES else None
-        if function is None:
-            raise Error(f'Dataset.source: there is no source {kind!r} (expected one of {", ".join(_SOURCES)})')
-        if kind in _FILES:
-            return cls._make(function, text(path), enum('trm_usage', usage))
-        struct = {'shapes': _c.trm_shapes_options, 'random': _c.trm_random_options, 'clicks': _c.trm_click_generator_options,
-                  'random_clicks': _c.trm_click_random_options}.get(kind, _c.trm_text_options if kind in _TEXT else _c.trm_click_options)
-        made = byref(options(struct, more, keep))
-        if kind in _CLICKS:
-            return cls._make(function, text(path), made, keep=keep)
-        if kind in _TEXT:
-            return cls._make(function, text(path), enum('trm_usage', usage), made, keep=keep)
-        return cls._make(function, *([made, enum('trm_usage', usage)] if kind in ('shapes', 'clicks') else [made]), keep=keep)
+        if kind not in _SOURCES and kind not in _CLICK_FILES:
+            raise Error(f'Dataset.source: there is no source {kind!r} (expected one of {", ".join(_SOURCES)}, {", ".join(_CLICK_FILES)})')
+        function, keep = _c.trm_dataset_click_file if kind in _CLICK_FILES else getattr(_c, 'trm_dataset_' + kind), []
+        given = {'kind': text(_CLICK_FILES.get(kind)), 'path': text(path), 'usage': enum('trm_usage', usage)}
+        if 'options' in function.names:
+            struct = function.argtypes[function.names.index('options')]._type_
+            given['options'] = byref(options(struct, more, keep))
+        elif more:
+            raise TypeError(f'Dataset.source: {kind} takes no options (found {", ".join(more)})')
+        return cls(take(function, *[given[name] for name in function.names[:-2]]), keep)
 
     @classmethod
     def arrays(cls, arrays, classes=0):
@@ -102,7 +83,7 @@ class Dataset(Owner):
             made, kept = tensor(array, f'array {name!r}')
             keep += [kept, text(name)]
             field.name, field.tensor = keep[-1], made
-        return cls._make(_c.trm_dataset_arrays, fields, len(arrays), classes, keep=keep)
+        return cls(take(_c.trm_dataset_arrays, fields, len(arrays), classes), keep)
 
     @classmethod
     def samples(cls, read, count, fields, classes=0, in_order=False):
@@ -111,10 +92,9 @@ class Dataset(Owner):
         fields: {name: (dtype, shape)} of one sample
         in_order: indices come in rising order only, from 0 in each epoch: no shuffle, at most one thread
         """
-        if not callable(read):
-            raise TypeError(f'Dataset.samples: read: a function expected, found {read!r}')
-        if not isinstance(fields, Mapping) or not all(isinstance(field, (tuple, list)) and len(field) == 2 for field in fields.values()):
-            raise TypeError(f'Dataset.samples: fields: a dictionary {{name: (dtype, shape)}} expected, found {fields!r}')
+        expect(callable(read), 'Dataset.samples: read', 'a function', read)
+        expect(isinstance(fields, Mapping) and all(isinstance(field, (tuple, list)) and len(field) == 2 for field in fields.values()),
+               'Dataset.samples: fields', 'a dictionary {name: (dtype, shape)}', fields)
         fields = {name: (dtype_number(kind), tuple(whole_numbers(size, f'Dataset.samples: shape of {name!r}'))) for name, (kind, size) in fields.items()}
         names = list(fields)
 
@@ -134,16 +114,14 @@ class Dataset(Owner):
 
     @classmethod
     def _callback(cls, read_sample, count, fields, classes, in_order):
-        source = _c.trm_data_source(count, classes, len(fields))
-        keep = []
+        source, keep = _c.trm_data_source(*whole_numbers([count, classes], 'Dataset: count and classes'), len(fields)), []
         for field, (name, (kind, size)) in zip(source.fields, fields.items()):
             keep.append(text(name))
             field.name, field.tensor = keep[-1], _c.trm_tensor(None, kind, shape(size))
-        source.read = guarded(_c.trm_sample_read, read_sample, "the dataset's read function")
+        source.read = guarded(_c.trm_sample_read, read_sample, "the dataset's read function", own_threads=True)
         source.in_order = in_order
-        keep.append(source)
-        made = cls._make(_c.trm_dataset_callback, byref(source), keep=keep)
-        _live.add(made)
+        made = cls(take(_c.trm_dataset_callback, byref(source)), keep + [source])
+        made.ends_first()
         return made
 
     @classmethod
@@ -156,6 +134,7 @@ class Dataset(Owner):
         """
         if isinstance(batches, Mapping):
             raise TypeError('Dataset.iterable: an iterable of batches expected, found a dictionary; Dataset.arrays takes one')
+        expect(is_iterable(batches), 'Dataset.iterable', 'an iterable of batches', batches)
         stream = _Stream(batches, names)
         if count is None:
             try:
@@ -169,30 +148,30 @@ class Dataset(Owner):
 
     # ---- refining
 
+    def _refine(self, function, *arguments):
+        call(function, self.handle, *arguments)
+        return self
+
     def seed(self, seed):
         """Sets the seed of order and augmentation."""
-        call(_c.trm_dataset_seed, self.handle, seed)
-        return self
+        return self._refine(_c.trm_dataset_seed, seed)
 
     def shard(self, count, index, mode='wrap'):
         """Reads shard `index` of `count`; mode: wrap, drop, pad."""
-        call(_c.trm_dataset_shard, self.handle, count, index, enum('trm_shard_mode', mode))
-        return self
+        return self._refine(_c.trm_dataset_shard, count, index, enum('trm_shard_mode', mode))
 
     def shuffle(self, window=0):
         """Reads in a new order each epoch: a permutation of the whole source; window above 1: also within the shard."""
-        call(_c.trm_dataset_shuffle, self.handle, window)
-        return self
+        return self._refine(_c.trm_dataset_shuffle, window)
 
     def map(self, *steps):
         """Appends transforms: those of trireme.transforms, and functions f(sample, rng) that change a sample in place."""
         for step in steps:
-            if isinstance(step, _c.trm_transform):
-                call(_c.trm_dataset_map, self.handle, byref(step), 1)
-            elif callable(step):
+            expect(isinstance(step, _c.trm_transform) or callable(step), 'Dataset.map', 'a transform or a function', step)
+            if callable(step):
                 self._own_transform(step)
             else:
-                raise TypeError(f'Dataset.map: a transform or a function expected, found {step!r}')
+                self._refine(_c.trm_dataset_map, byref(step), 1)
         return self
 
     def _own_transform(self, function):
@@ -200,30 +179,27 @@ class Dataset(Owner):
             arrays = {name: view(fields[i], self.held()) for i, name in enumerate(self.names)}
             sample = dict(arrays)
             found = function(sample, np.random.default_rng(seed))
-            for name in sample:
-                if sample[name] is not arrays.get(name):
+            for name in {**arrays, **sample}:
+                if sample.get(name) is not arrays.get(name):
                     raise TypeError(f"the field {name!r} was replaced: write into its array, sample[{name!r}][:] = ...")
             if found is not None and found is not sample and not any(found is array for array in arrays.values()):
                 raise TypeError('it returned a value, which nothing reads: write into the arrays of the sample')
-        hook = guarded(_c.trm_sample_transform, run, 'the transform')
+        hook = guarded(_c.trm_sample_transform, run, 'the transform', own_threads=True)
         self.keep.append(hook)
-        _live.add(self)
-        call(_c.trm_dataset_transform, self.handle, hook, None)
+        self.ends_first()
+        self._refine(_c.trm_dataset_transform, hook, None)
 
     def batch(self, size, drop_remainder=True):
         """Sets the samples of a batch. Without drop_remainder the last one keeps its shape, with padding."""
-        call(_c.trm_dataset_batch, self.handle, size, drop_remainder)
-        return self
+        return self._refine(_c.trm_dataset_batch, size, drop_remainder)
 
     def repeat(self, passes):
         """Ends after `passes` epochs in place of each one; 0 = never."""
-        call(_c.trm_dataset_repeat, self.handle, passes)
-        return self
+        return self._refine(_c.trm_dataset_repeat, passes)
 
     def prefetch(self, depth=4, threads=1):
         """Fills whole batches ahead with threads."""
-        call(_c.trm_dataset_prefetch, self.handle, depth, threads)
-        return self
+        return self._refine(_c.trm_dataset_prefetch, depth, threads)
 
     def seek(self, epoch, batch=0):
         """The next batch is batch `batch` of the epoch."""
@@ -276,15 +252,8 @@ class Dataset(Owner):
             self._names = list(self.fields)
         return self._names
 
-    @property
-    def sample_count(self):
-        """Samples of the whole source."""
-        return _c.trm_dataset_sample_count(self.handle)
-
-    @property
-    def class_count(self):
-        """Classes of its labels; 0: none or unknown."""
-        return _c.trm_dataset_class_count(self.handle)
+    sample_count = reads(_c.trm_dataset_sample_count, 'Samples of the whole source.')
+    class_count = reads(_c.trm_dataset_class_count, 'Classes of its labels; 0: none or unknown.')
 
     def describe(self):
         """The whole pipeline as a dictionary."""
@@ -299,14 +268,18 @@ class Dataset(Owner):
         self.reading = True
         return self.held()
 
-    def close(self):
-        """Ends the dataset; its memory is freed when the last array of a batch is gone."""
-        self.destroy(_c.trm_dataset_destroy, self in _live)
 
-    __del__ = close
-
-
-_SOURCES = _FILES + ('shapes', 'random', 'clicks', 'random_clicks') + _CLICKS + _TEXT
+def transform(name, *values):
+    """The transform of a C function; its arrays hold a number for each of R, G, B, or get one for all of them."""
+    function, passed = getattr(_c, name), []
+    for index, (kind, value) in enumerate(zip(function.argtypes, values)):
+        if isinstance(kind, type) and issubclass(kind, ctypes.Array):
+            three = list(value) if hasattr(value, '__iter__') else [value] * len(kind())
+            if len(three) != len(kind()):
+                raise ValueError(f'{name[len("trm_transform_"):]}: one number, or three for R, G, B expected, found {value!r}')
+            value = kind(*three)
+        passed.append(enum(_c.ENUM_OF[name, index], value) if (name, index) in _c.ENUM_OF else value)
+    return plain_call(function, *passed)
 
 
 def batch_arrays(batch, held=None):
@@ -336,7 +309,10 @@ class _Stream:
     """Reads the batches of an iterable sample by sample, in order."""
 
     def __init__(self, batches, names):
-        self.batches, self.names, self.fields, self.full = batches, (names,) if isinstance(names, str) else tuple(names), None, 0
+        names = [names] if isinstance(names, str) else names
+        differ = isinstance(names, (tuple, list)) and len(set(names)) == len(names)
+        expect(differ, 'Dataset.iterable: names', 'one text, or several that differ', names)
+        self.batches, self.names, self.fields, self.full = batches, names, None, 0
         self.start()
         self.take()
 
@@ -354,14 +330,11 @@ class _Stream:
             if len(batch) > len(self.names):
                 raise Error(f'Dataset.iterable: a batch of {len(batch)} fields (expected {", ".join(self.names)}); give names for all of them')
             batch = dict(zip(self.names, batch))
-        arrays = {}
-        for name, value in batch.items():
-            arrays[name] = _field(name, value)
+        arrays = {name: _field(name, value) for name, value in batch.items()}
         found = {name: (number, a.shape[1:]) for name, (a, number) in arrays.items()}
         arrays = {name: a for name, (a, _) in arrays.items()}
-        if self.fields is None:
-            self.fields = found
-        elif found != self.fields:
+        self.fields = self.fields or found
+        if found != self.fields:
             raise Error(f'Dataset.iterable: a batch of another form (found {_form(found)}, expected {_form(self.fields)})')
         rows = {len(a) for a in arrays.values()}
         if len(rows) != 1 or 0 in rows:
@@ -406,13 +379,16 @@ def _form(fields):
     return ', '.join(f'{name} {DTYPE_NAMES[kind]} {list(size)}' for name, (kind, size) in fields.items())
 
 
-def as_dataset(data, batch_size=None, drop_remainder=True):
+def is_iterable(value):
+    return hasattr(value, '__iter__') or hasattr(value, '__getitem__')
+
+
+def as_dataset(data, drop_remainder=True):
     """A Dataset of what a caller gave: itself, a dictionary of arrays, or an iterable of batches."""
     if isinstance(data, Dataset):
         return data
-    if isinstance(data, dict):
-        made = Dataset.arrays(data)
-        return made.batch(batch_size) if batch_size else made
-    if isinstance(data, (str, bytes)) or not hasattr(data, '__iter__') and not hasattr(data, '__getitem__') or hasattr(data, '__dlpack__'):
-        raise TypeError(f'data: a Dataset, a dictionary of arrays or an iterable of batches expected, found {data!r}')
+    if isinstance(data, Mapping):
+        return Dataset.arrays(data)
+    batches = is_iterable(data) and not hasattr(data, '__dlpack__') and not isinstance(data, (str, bytes))
+    expect(batches, 'data', 'a Dataset, a dictionary of arrays or an iterable of batches', data)
     return Dataset.iterable(data, drop_remainder=drop_remainder)

@@ -22,7 +22,7 @@ from ctypes import byref
 
 from . import _c
 from ._call import Owner, call, sentence_of, take
-from ._convert import DTYPE_BYTES, described, enum, is_boolean, np, tensor
+from ._convert import described, enum, is_boolean, np, plain, tensor
 from ._library import Error
 
 _shapes = {}
@@ -163,13 +163,13 @@ def shard_and_rebatch(dataset, batch):
     call(_c.trm_distribute_shard_and_rebatch, _ranks('shard_and_rebatch'), handle, batch, byref(local))
     if handle is not None or size() == 1:
         return dataset, local.value
-    if not isinstance(dataset, (tuple, list, dict)) and hasattr(dataset, 'shard') and callable(dataset.shard):
-        return dataset.shard(size(), rank()), local.value
     if isinstance(dataset, dict):
-        return dict(zip(dataset, _shard(list(dataset.values()), batch))), local.value
-    if isinstance(dataset, (tuple, list)):
-        return type(dataset)(_shard(list(dataset), batch)), local.value
-    return _shard([dataset], batch)[0], local.value
+        mine = dict(zip(dataset, _shard(list(dataset.values()), batch)))
+    elif isinstance(dataset, (tuple, list)):
+        mine = getattr(dataset, '_make', type(dataset))(_shard(list(dataset), batch))  # also of a named tuple
+    else:
+        mine = dataset.shard(size(), rank()) if callable(getattr(dataset, 'shard', None)) else _shard([dataset], batch)[0]
+    return mine, local.value
 
 
 shard_and_rebatch_dataset = shard_and_rebatch
@@ -190,6 +190,8 @@ class Communicator(Owner):
     """All collectives on NumPy arrays and torch tensors, over the process's ranks or a part of them. One of an elastic job, and its parts,
     serve until the ranks change."""
 
+    free = 'trm_comm_destroy'
+    owned = False  # made by split()
     job, epoch = None, 0  # the elastic job, and the epoch of its ranks that this is of
 
     def __init__(self, handle=None, owned=False, parent=None):
@@ -221,24 +223,23 @@ class Communicator(Owner):
             self.refuse_child(f'Communicator.{what}', 'ranks')
         return self.handle
 
-    def _usable_with(self, what, peer):
+    def _message(self, function, what, array, peer):
+        """Sends an array to a rank, or fills it with what a rank sends."""
         if not self._usable(what):
             raise Error(f'{what}: there is no rank {peer} to exchange messages with (found one rank)')
+        made, keep = tensor(array, what, what == 'recv')
+        call(function, self.handle, made.data, _c.trm_shape_count(byref(made.shape)), made.dtype, peer)
+        return array
 
     def _run(self, kind, send, recv, **more):
-        op = _c.trm_collective(kind=enum('trm_collective_kind', kind))
-        kept = []
-        for name, array, write in (('send', send, False), ('recv', recv, True)):
-            if array is not None:
-                made, keep = tensor(array, kind, write)
-                kept.append(keep)
-                setattr(op, name, made.data)
-                op.dtype = made.dtype
-                op.count = _c.trm_tensor_bytes(byref(made)) // DTYPE_BYTES[made.dtype]
-        if kind in ('allgather', 'gather', 'alltoall'):
-            op.count = op.count // self.size if send is None or kind == 'alltoall' else tensor_count(send)
-        elif kind in ('reduce_scatter', 'scatter'):
-            op.count = tensor_count(recv) if recv is not None and send is not None else op.count // self.size
+        """Runs a collective. send: an array of the type of recv; None: recv has the values."""
+        made, keep = tensor(recv, kind, True)
+        op = _c.trm_collective(kind=enum('trm_collective_kind', kind), recv=made.data, dtype=made.dtype)
+        op.count = _c.trm_shape_count(byref(made.shape))
+        if kind in ('allgather', 'alltoall'):  # the elements of one row
+            op.count //= self.size
+        if send is not None:
+            op.send = tensor(send, kind)[0].data
         for name, value in more.items():
             setattr(op, name, _reduction(value, [recv], kind) if name == 'reduce' else value)
         if self._usable(kind):
@@ -250,7 +251,7 @@ class Communicator(Owner):
         return recv
 
     def _rows(self, array, what):
-        array = np.ascontiguousarray(array)
+        array = np.ascontiguousarray(plain(array))
         if len(array) != self.size:
             raise Error(f'{what}: the first dimension is {len(array)} (expected {self.size}, the ranks)')
         return array
@@ -269,7 +270,7 @@ class Communicator(Owner):
 
     def all_gather(self, array):
         """Array [...] of each rank -> array [size, ...]."""
-        array = np.ascontiguousarray(array)
+        array = np.ascontiguousarray(plain(array))
         return self._run('allgather', array, np.empty((self.size,) + array.shape, array.dtype))
 
     def reduce_scatter(self, array, reduction='sum'):
@@ -289,16 +290,11 @@ class Communicator(Owner):
 
     def send(self, array, peer):
         """Sends the array to rank `peer`, which calls recv() with one of the same size and type."""
-        self._usable_with('send', peer)
-        made, keep = tensor(array, 'send')
-        call(_c.trm_comm_send, self.handle, made.data, tensor_count(array), made.dtype, peer)
+        self._message(_c.trm_comm_send, 'send', array, peer)
 
     def recv(self, array, peer):
         """Fills the array with what rank `peer` sends; returns it."""
-        self._usable_with('recv', peer)
-        made, keep = tensor(array, 'recv', True)
-        call(_c.trm_comm_recv, self.handle, made.data, tensor_count(array), made.dtype, peer)
-        return array
+        return self._message(_c.trm_comm_recv, 'recv', array, peer)
 
     def split(self, colour, key=0):
         """A communicator of the ranks that pass the same colour, ordered by key; None for a negative colour."""
@@ -309,14 +305,6 @@ class Communicator(Owner):
 
     def close(self):
         """Ends a communicator that split() made."""
-        if self._handle and self.owned and not self._gone():
-            self.destroy(_c.trm_comm_destroy)
+        if self.owned and not self._gone():
+            self.destroy()
         self.closed = True
-
-    __del__ = close
-
-
-def tensor_count(array):
-    """The number of elements of an array."""
-    made, _ = tensor(array)
-    return _c.trm_shape_count(byref(made.shape))

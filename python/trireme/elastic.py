@@ -14,18 +14,13 @@ A training loop of its own (each rank all-reduces over job.comm) catches the Err
 
 An Elastic and its models may be closed in any order: the process leaves the job when the last of them is gone.
 """
-import atexit
-import weakref
-from ctypes import byref, c_void_p
+from ctypes import byref
 
 from . import _c, distribute
 from ._call import Owner, call, filled, take
 from ._convert import as_dict, options, takes
 from ._library import Error
 from .estimator import Cluster
-
-_live = weakref.WeakSet()
-atexit.register(lambda: [job.close() for job in list(_live)])
 
 
 def membership_dict(m):
@@ -44,26 +39,26 @@ class Elastic(Owner):
     more: members of trm_elastic_options and of the structs inside: decision_seconds, deterministic, join={'timeout_seconds': ...}
     """
 
+    free = 'trm_elastic_destroy'
+    ending = False  # close() was called
+
     @takes(_c.trm_elastic_options)
     def __init__(self, least=1, most=1024, cluster=None, **more):
         self.users, self.keep, self._parts, self._made = 1, [], [], (None, None)
         distribute.refuse_joined()
         made = options(_c.trm_elastic_options, dict(more, least=least, most=most), self.keep)
+        for name, value in [*as_dict(made).items(), *as_dict(made.join).items()]:
+            if isinstance(value, (int, float)) and not value >= 0:
+                raise Error(f'Elastic: {name}: no number below 0 expected (found {value})')
         cluster = cluster or Cluster()
         self.handle = take(_c.trm_elastic_create, cluster.handle, byref(made))
         distribute.stay_apart(self)
-        _live.add(self)
-
-    @property
-    def _job(self):
-        if not self._handle:
-            raise Error('Elastic: this process has left the job (close() was called); make another Elastic to join it')
-        return self._handle
+        self.ends_first()
 
     @property
     def membership(self):
         """The ranks of now: epoch, rank, ranks, lost, left, joined, ... as a dictionary. Epoch 0: this process has not joined yet."""
-        return membership_dict(filled(_c.trm_membership, _c.trm_elastic_get_membership, self._job))
+        return membership_dict(filled(_c.trm_membership, _c.trm_elastic_get_membership, self.handle))
 
     def _epoch(self):
         """The epoch of the ranks of now; -1 when there are none: this process has left, or recover() has failed."""
@@ -76,9 +71,7 @@ class Elastic(Owner):
         ranks = self.comm
         handle = ranks._usable(what)
         if self._made[0] != ranks.epoch:  # ranks that a model has changed take all of the last one with them but for a few bytes
-            out = c_void_p()
-            call(_c.trm_distribute_over, handle, byref(out))
-            self._made = ranks.epoch, out
+            self._made = ranks.epoch, take(_c.trm_distribute_over, handle)
         return self._made[1]
 
     def _let_go(self):
@@ -90,20 +83,13 @@ class Elastic(Owner):
         if epoch == self._epoch():
             _c.trm_distribute_end(calls)
 
-    @property
-    def rank(self):
-        """This process's rank of now."""
-        return self.membership['rank']
-
-    @property
-    def size(self):
-        """The number of ranks of now."""
-        return self.membership['ranks']
+    rank = property(lambda self: self.membership['rank'], doc="This process's rank of now.")
+    size = property(lambda self: self.membership['ranks'], doc='The number of ranks of now.')
 
     @property
     def comm(self):
         """The Communicator of the ranks of now; valid until they change."""
-        handle = _c.trm_elastic_comm(self._job)
+        handle = _c.trm_elastic_comm(self.handle)
         if not handle:
             raise Error('Elastic.comm: this process has no ranks (found no epoch after a failed recover); end it', _c.TRM_PEER)
         return distribute.Communicator(handle, parent=self)
@@ -116,11 +102,11 @@ class Elastic(Owner):
     @property
     def wants_change(self):
         """Whether a process wants to leave or to join, as far as this rank knows. All ranks agree on it, and then call recover()."""
-        return bool(_c.trm_elastic_wants_change(self._job))
+        return bool(_c.trm_elastic_wants_change(self.handle))
 
     def request_leave(self):
         """This process leaves with the next recover(). From any thread."""
-        _c.trm_elastic_request_leave(self._job)
+        _c.trm_elastic_request_leave(self.handle)
 
     def recover(self, cause=None):
         """Decides with the other ranks who goes on; `comm` is then new. Returns the membership; None: this process has left.
@@ -130,29 +116,24 @@ class Elastic(Owner):
         given = None
         if cause is not None:
             given = byref(_c.trm_error(status=cause.code, rank=cause.rank, message=cause.message.encode()[:215]))
-        job = self._job
+        job = self.handle
         self._let_go()
         status = call(_c.trm_elastic_recover, job, given)
         return None if status == _c.TRM_END else self.membership
 
-    def hold(self):
-        """A model uses the job: it stays until release()."""
-        self.users += 1
-
     def release(self):
-        """A model has ended; the last one leaves the job."""
+        """A model has ended, or close() was called; the last one leaves the job."""
         self.users -= 1
         if self.users == 0 and self._handle:
             self._let_go()
-            self.destroy(_c.trm_elastic_destroy)
+            self.destroy()
+            self.closed = 'this process has left the job (close() was called)'
 
     def close(self):
         """Leaves the job in order, when its models are closed, too."""
-        if self._handle and not self.closed:
-            self.closed = True
+        if self._handle and not self.ending:
+            self.ending = True
             self.release()
-
-    __del__ = close
 
 
 __all__ = ['Elastic']

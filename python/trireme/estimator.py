@@ -14,7 +14,7 @@ from ctypes import byref
 
 from . import _c
 from ._call import Freed, Owner, call, guarded, stopping, take, text_of
-from ._convert import as_dict, fill, options, takes, word
+from ._convert import as_dict, expect, fill, options, takes, word
 from ._library import Error
 from .callbacks import evaluation_dict, print_line, set_callbacks
 from .data import Dataset, as_dataset
@@ -50,9 +50,9 @@ class EstimatorSpec:
     """The result of model_fn: the arguments of Model without its data."""
 
     @takes(_c.trm_model_options)
-    def __init__(self, network, loss='softmax', optimizer='sgd', learning_rate=0.01, **more):
-        self.network, self.loss, self.more = network, loss, dict(more, optimizer=optimizer_options(optimizer),
-                                                                 learning_rate=rate_options(learning_rate))
+    def __init__(self, network, loss='softmax', optimizer='sgd', learning_rate=0.01, metrics=(), **more):
+        self.network, self.loss, self.metrics = network, loss, metrics
+        self.more = dict(more, optimizer=optimizer_options(optimizer), learning_rate=rate_options(learning_rate))
 
 
 class TrainSpec:
@@ -82,10 +82,7 @@ class Cluster(Freed):
         given = options(_c.trm_cluster_flags, {k: str(v) if k == 'task_index' else v for k, v in flags.items()}, keep)
         self.handle = take(_c.trm_cluster_from_env, byref(given), ctypes.cast(None, _c.trm_lookup), None)
 
-    @property
-    def info(self):
-        """rank, size, role, source, is_chief, ... as a dictionary."""
-        return as_dict(_c.trm_cluster_get(self.handle)[0])
+    info = property(lambda self: as_dict(_c.trm_cluster_get(self.handle)[0]), doc='rank, size, role, source, is_chief, ... as a dictionary.')
 
     def __str__(self):
         return text_of(take(_c.trm_cluster_text, self.handle, False))
@@ -103,18 +100,18 @@ class _Borrowed(Dataset):
     """The estimator's dataset, as a network function sees it."""
 
     def close(self):
-        pass
-
-    __del__ = close
+        """The estimator ends it."""
 
 
 class Estimator(Owner):
     """A job of this process's role: does the work of a chief, worker, server or evaluator, or all of it in one process."""
 
+    free = 'trm_estimator_destroy'
+
     def __init__(self, model_fn, model_dir=None, config=None, params=None):
         config = config or RunConfig()
-        if not callable(model_fn) or not isinstance(config, RunConfig):
-            raise TypeError(f'Estimator: a function model_fn and a RunConfig expected, found {model_fn!r} and {config!r}')
+        expect(callable(model_fn), 'Estimator', 'a function model_fn', model_fn)
+        expect(isinstance(config, RunConfig), 'Estimator: config', 'a RunConfig', config)
         self.keep, self.models = [model_fn, config, params], []
         self.cluster = config.cluster or Cluster()
         values = dict(config.values)
@@ -122,10 +119,8 @@ class Estimator(Owner):
             raise Error(f'Estimator: two model directories (found {model_dir!r}, expected that of the configuration, '
                         f'{values["model_dir"]!r})')
         strategy = values.pop('distribute', None)
-        if strategy is not None and not isinstance(strategy, ParameterServerStrategy):
-            raise TypeError(f'RunConfig: distribute: a ParameterServerStrategy expected, found {strategy!r}')
-        made = _c.trm_run_config()
-        fill(made, values, self.keep)
+        expect(strategy is None or isinstance(strategy, ParameterServerStrategy), 'RunConfig: distribute', 'a ParameterServerStrategy', strategy)
+        made = options(_c.trm_run_config, values, self.keep)
         if strategy is not None and self.cluster.info['has_roles']:  # one process has no servers
             native = options(_c.trm_ps_strategy, dict({'prefetch': config.prefetch}, **strategy.values), self.keep)
             self.keep.append(native)
@@ -144,7 +139,7 @@ class Estimator(Owner):
             raise Error(f'model_fn returned {type(spec).__name__} (expected an EstimatorSpec); is a return missing?')
         model = Model.__new__(Model)  # the callbacks of a Model, without one: the estimator makes it
         model.handle, model.keep, model._failure, model.data = None, [], None, _Borrowed(given[0].data)
-        model.options_into(given[0], spec.network, spec.loss, spec.more)
+        model.options_into(given[0], spec.network, spec.loss, spec.metrics, dict(spec.more))
         self.models.append(model)
 
     def plan(self):
@@ -155,14 +150,9 @@ class Estimator(Owner):
         """Ends train_and_evaluate() after its step. From any thread."""
         _c.trm_estimator_request_stop(self.handle)
 
-    def __del__(self):
-        if self._handle:
-            self.destroy(_c.trm_estimator_destroy)
-
 
 def _input_hook(input_fn, estimator):
-    if not callable(input_fn):
-        raise TypeError(f'train_and_evaluate: a function input_fn expected, found {input_fn!r}')
+    expect(callable(input_fn), 'train_and_evaluate', 'a function input_fn', input_fn)
 
     def run(context, params, out):
         data = input_fn(InputContext(context[0]))
@@ -179,29 +169,25 @@ def _input_hook(input_fn, estimator):
 
 def train_and_evaluate(estimator, train_spec, eval_spec=None):
     """Does the work of this process's role, to its end. Returns a dictionary: role, global_step, evaluation, ..."""
-    for given, kind in ((estimator, Estimator), (train_spec, TrainSpec), (eval_spec, EvalSpec)):
-        if not isinstance(given, kind) and (given is not None or kind is Estimator):
-            raise TypeError(f'train_and_evaluate: {"an" if kind is not TrainSpec else "a"} {kind.__name__} expected, found {given!r}')
-    train, keep = None, estimator.keep
+    expect(isinstance(estimator, Estimator), 'train_and_evaluate', 'an Estimator', estimator)
+    expect(train_spec is None or isinstance(train_spec, TrainSpec), 'train_and_evaluate', 'a TrainSpec', train_spec)
+    expect(eval_spec is None or isinstance(eval_spec, EvalSpec), 'train_and_evaluate', 'an EvalSpec', eval_spec)
+    train, evaluation, keep = None, None, estimator.keep
     if train_spec is not None:
         train = _c.trm_train_spec(_input_hook(train_spec.input_fn, estimator), None, train_spec.max_steps, train_spec.epochs)
         set_callbacks(train, train_spec.hooks, None, keep)
-        train = byref(train)
-    evaluation = None
     if eval_spec is not None:
-        evaluation = _c.trm_eval_spec(_input_hook(eval_spec.input_fn, estimator))
-        evaluation = byref(fill(evaluation, eval_spec.values, keep))
-    out = _c.trm_job_result()
+        evaluation = fill(_c.trm_eval_spec(_input_hook(eval_spec.input_fn, estimator)), eval_spec.values, keep)
+    out, failure = _c.trm_job_result(), None
     with stopping(estimator.request_stop):
         try:
-            call(_c.trm_train_and_evaluate, estimator.handle, train, evaluation, byref(out))
-        except Error:
-            failures = [m._failure for m in estimator.models if m._failure is not None]
-            for model in estimator.models:  # a later call has failures of its own
-                model._failure = None
-            if failures:
-                raise failures[0] from None
-            raise
+            call(_c.trm_train_and_evaluate, estimator.handle, train and byref(train), evaluation and byref(evaluation), byref(out))
+        except Error as error:
+            failure = error
+        for model in estimator.models:  # what a network, a loss or a metric has raised; a later call has failures of its own
+            failure, model._failure = model._failure or failure, None
+        if failure is not None:
+            raise failure from None
     found = as_dict(out)
     found['evaluation'] = evaluation_dict(out.evaluation) if out.has_evaluation else None
     return found

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from ctypes import byref
 
 from . import _c
-from ._call import Owner, call, filled, plain_call, take, text_of
-from ._convert import DTYPE_NAMES, DTYPES, as_dict, converted, fill, np, plain, sizes, takes, tensor, text, view, word
+from ._call import Owner, call, filled, plain_call, reads, take, text_of
+from ._convert import DTYPE_NAMES, DTYPES, array_at, as_dict, converted, expect, fill, np, plain, sizes, takes, tensor, text, view, word
 from ._library import Error
 from .graph import Graph, Node
 from .model import optimizer_options
@@ -32,12 +32,12 @@ class Exec(Owner):
     more: members of trm_exec_options: seed, precision, threads, accumulate, loss_scale={...}, parallel={...}, ...
     """
 
+    free = 'trm_exec_destroy'
     lender = None  # the Model that has this program; its handle changes with the ranks of an elastic job
 
     @takes(_c.trm_exec_options)
     def __init__(self, graph, loss=None, outputs=(), optimizer='sgd', **more):
-        if not isinstance(graph, Graph):
-            raise TypeError(f'Exec: graph: a Graph expected, found {graph!r}')
+        expect(isinstance(graph, Graph), 'Exec: graph', 'a Graph', graph)
         outputs = [outputs] if isinstance(outputs, Node) else list(outputs or ())
         for node in outputs + ([] if loss is None else [loss]):
             if getattr(node, 'graph', None) is not graph:
@@ -56,14 +56,8 @@ class Exec(Owner):
         made.lender, made.graph, made.inputs, made.process = model, None, {}, model.process
         return made
 
-    @property
-    def handle(self):
-        """The trm_exec."""
-        return Owner.handle.fget(self) if self.lender is None else _c.trm_model_exec(self.lender.handle)
-
-    @handle.setter
-    def handle(self, value):
-        Owner.handle.fset(self, value)
+    handle = property(lambda self: Owner.handle.fget(self) if self.lender is None else _c.trm_model_exec(self.lender.handle),
+                      Owner.handle.fset, doc='The trm_exec.')
 
     def held(self):
         return super().held() if self.lender is None else self.lender.held()
@@ -74,9 +68,12 @@ class Exec(Owner):
 
     def check_child(self):
         """Raises Error in a forked child of a process that trains with other ranks."""
-        if self.in_child():
-            if self.ranks().size > 1:
-                self.refuse_child('Exec', 'ranks')
+        if self.in_child() and self.ranks().size > 1:
+            self.refuse_child('Exec', 'ranks')
+
+    def _with_ranks(self, function, *arguments):
+        self.check_child()
+        call(function, self.handle, *arguments)
 
     def input(self, name):
         """The memory of an input as an array, to be written before a step."""
@@ -94,31 +91,26 @@ class Exec(Owner):
 
     def forward(self):
         """Runs forward alone, for outputs. In training it may overwrite the gradients, and update() and gradient() are then refused."""
-        self.check_child()
-        call(_c.trm_exec_forward, self.handle)
+        self._with_ranks(_c.trm_exec_forward)
 
     def forward_backward(self):
         """Runs forward and backward; returns the loss. With many ranks the gradients are reduced."""
-        self.check_child()
-        call(_c.trm_exec_forward_backward, self.handle)
-        return _c.trm_exec_loss(self.handle)
+        self._with_ranks(_c.trm_exec_forward_backward)
+        return self.loss
 
     def update(self, learning_rate):
         """Applies the optimiser."""
-        self.check_child()
-        call(_c.trm_exec_update, self.handle, learning_rate)
+        self._with_ranks(_c.trm_exec_update, learning_rate)
 
     def step(self, learning_rate, **values):
-        """feed, forward_backward and update; returns the loss."""
+        """feed, forward_backward and update; returns the loss. An input that is not among the values keeps what it has (a mask, for
+        example); one that never had any is an Error."""
         self.feed(values)
         loss = self.forward_backward()
         self.update(learning_rate)
         return loss
 
-    @property
-    def loss(self):
-        """The loss of the last step."""
-        return _c.trm_exec_loss(self.handle)
+    loss = reads(_c.trm_exec_loss, 'The loss of the last step.')
 
     def output(self, index=0):
         """Output `index` as an array over the program's memory; the next step changes it."""
@@ -173,14 +165,12 @@ class Exec(Owner):
 
     def state_dict(self):
         """{name: array} of parameters and states."""
-        self.check_child()
-        call(_c.trm_exec_gather, self.handle)
+        self._with_ranks(_c.trm_exec_gather)
         return {name: self.read(name) for name, (kind, _, _) in self.variables.items() if kind != 'slot'}
 
     def load_state_dict(self, values, strict=True):
         """Sets parameters and states from arrays or torch tensors by name; strict: a missing one is an error."""
-        if not isinstance(values, Mapping):
-            raise TypeError(f'load_state_dict: a dictionary of arrays by name expected, found {values!r}')
+        expect(isinstance(values, Mapping), 'load_state_dict', 'a dictionary of arrays by name', values)
         wanted, found = {name: dtype for name, (kind, dtype, _) in self.variables.items() if kind != 'slot'}, {}
         missing = [name for name in wanted if name not in values]
         if strict and missing:
@@ -199,22 +189,14 @@ class Exec(Owner):
         """(parameters, gradients): each one float32 array over the program's memory, in the order of backward."""
         parameters, gradients, count = ctypes.POINTER(ctypes.c_float)(), ctypes.POINTER(ctypes.c_float)(), ctypes.c_int64()
         _c.trm_exec_ranges(self.handle, byref(parameters), byref(gradients), byref(count))
-        return tuple(view(_c.trm_tensor(ctypes.cast(p, ctypes.c_void_p).value, 1, _c.trm_shape(1, (count.value, 0, 0, 0, 0, 0))), self.held())
-                     for p in (parameters, gradients))
+        return array_at(parameters, 1, count.value, self.held()), array_at(gradients, 1, count.value, self.held())
 
     def broadcast(self):
         """Copies rank 0's variables and step to all ranks."""
-        self.check_child()
-        call(_c.trm_exec_broadcast, self.handle)
+        self._with_ranks(_c.trm_exec_broadcast)
 
-    @property
-    def global_step(self):
-        """Updates so far; schedules and checkpoints count it."""
-        return _c.trm_exec_step(self.handle)
-
-    @global_step.setter
-    def global_step(self, step):
-        plain_call(_c.trm_exec_set_step, self.handle, step)
+    global_step = reads(_c.trm_exec_step, 'Updates so far; schedules and checkpoints count it.').setter(
+        lambda self, step: plain_call(_c.trm_exec_set_step, self.handle, step))
 
     # ---- reports
 
@@ -237,7 +219,4 @@ class Exec(Owner):
     def close(self):
         """Ends the program; its memory is freed when the last array over it is gone."""
         self.inputs = {}
-        if self._handle:
-            self.destroy(_c.trm_exec_destroy)
-
-    __del__ = close
+        super().close()

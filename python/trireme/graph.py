@@ -14,12 +14,12 @@ import ctypes
 import numbers
 import operator
 import threading
-from ctypes import byref
+from ctypes import POINTER, byref
 from typing import Any, Sequence, Union
 
 from . import _c
-from ._call import call, plain_call, take, text_of
-from ._convert import DTYPE_NAMES, enum, is_one_number, np, options as make_options, shape, sizes, tensor, text, whole_numbers
+from ._call import Single, call, plain_call, reads, take, text_of
+from ._convert import DTYPE_NAMES, enum, expect, np, options, shape, sizes, tensor, text, whole_numbers
 from ._library import Error
 
 OUTPUT = object()  # stands for a further output of an operator
@@ -27,18 +27,17 @@ _current = threading.local()
 
 
 class Node:
-    """A value of a graph. Operators: + - * / @, comparison by identity, [begin:end], and the functions of trireme.ops."""
+    """A value of a graph. Operators: + - * / @, comparison with nodes by identity, [begin:end], and the functions of trireme.ops."""
 
     __slots__ = ('graph', 'id')
     __array_ufunc__ = None  # numpy_array + node is node.__radd__
+    __hash__ = object.__hash__
 
     def __init__(self, graph, id):
         self.graph, self.id = graph, id
 
-    @property
-    def c(self):
-        """The trm_node."""
-        return _c.trm_node(self.id)
+    c = property(lambda self: _c.trm_node(self.id), doc='The trm_node.')
+    ndim = property(lambda self: len(self.shape), doc='Number of dimensions.')
 
     @property
     def shape(self):
@@ -50,11 +49,6 @@ class Node:
         """"float32", "int32", ..."""
         return DTYPE_NAMES.get(_c.trm_node_dtype(self.graph.handle, self.c))
 
-    @property
-    def ndim(self):
-        """Number of dimensions."""
-        return len(self.shape)
-
     def __len__(self):
         if not self.ndim:
             raise TypeError('len() of a scalar node')
@@ -62,6 +56,11 @@ class Node:
 
     def __iter__(self):
         return iter([self[i] for i in range(len(self))])
+
+    def __eq__(self, other):
+        if other is not None and not isinstance(other, Node):
+            raise TypeError('a node has no values while the network is built: == and != cannot compare it; trireme.ops has the operators')
+        return self is other
 
     def __bool__(self):
         raise TypeError('a node has no value while the network is built: `if` cannot ask for it')
@@ -88,15 +87,7 @@ class Node:
         """Whole powers of any number by products; other powers of positive numbers, by the logarithm."""
         if not isinstance(power, numbers.Real) or power != power:
             raise TypeError(f'**: a number expected as power, found {power!r}; ops.exp(ops.log(x) * y) is x to the power of a node')
-        if power == 0.5:
-            return operate('trm_sqrt', self)
-        if power != int(power) or abs(power) > 64:
-            return operate('trm_exp', operate('trm_log', self) * power)
-        if power <= 0:
-            return self * 0 + 1 if power == 0 else 1 / self ** -power
-        half = self if power < 2 else self ** (power // 2)
-        whole = half * half if power > 1 else half
-        return whole * self if power > 1 and power % 2 else whole
+        return operate('trm_power', self, power)
 
     def __getitem__(self, index):
         """Elements [begin:end] of dimensions; a number removes its dimension, None adds one, ... stands for the rest."""
@@ -129,23 +120,22 @@ class Node:
                     raise IndexError(f'index {i} is outside of a dimension of size {n}')
                 begin.append(i % n)
                 size.append(1)
-        part = self if tuple(size) == self.shape else operate('trm_slice', self, int64s(begin), int64s(size))
+        part = self if tuple(size) == self.shape else operate('trm_slice', self, begin, size)
         return part if tuple(final) == part.shape else part.reshape(final)
 
     def reshape(self, *size):
         """The same elements in another shape; one size may be -1."""
-        return operate('trm_reshape', self, shape(size[0] if len(size) == 1 else size))
+        return operate('trm_reshape', self, size[0] if len(size) == 1 else size)
 
     def transpose(self, *order):
         """The dimensions in another order; reversed without one."""
-        order = order[0] if len(order) == 1 else order or tuple(reversed(range(self.ndim)))
-        return operate('trm_transpose', self, int32s(order, self))
+        return operate('trm_transpose', self, order[0] if len(order) == 1 else order or tuple(reversed(range(self.ndim))))
 
     T = property(transpose)
 
     def astype(self, dtype):
         """The elements converted to another type."""
-        return operate('trm_cast', self, enum('trm_dtype', dtype))
+        return operate('trm_cast', self, dtype)
 
     def flatten(self, start=1):
         """One dimension in place of those from `start` on."""
@@ -153,21 +143,21 @@ class Node:
 
     def sum(self, axis=None, keepdims=False):
         """The sum over an axis, several, or all."""
-        return operate('trm_reduce_sum', self, int32s(axis), count(axis), keepdims)
+        return operate('trm_reduce_sum', self, axis, keepdims)
 
     def mean(self, axis=None, keepdims=False):
         """The mean over an axis, several, or all."""
-        return operate('trm_reduce_mean', self, int32s(axis), count(axis), keepdims)
+        return operate('trm_reduce_mean', self, axis, keepdims)
 
     def max(self, axis=None, keepdims=False):
         """The largest element over an axis, several, or all."""
-        return operate('trm_reduce_max', self, int32s(axis), count(axis), keepdims)
+        return operate('trm_reduce_max', self, axis, keepdims)
 
 
 Value = Union[Node, float, Sequence[float], Any]
 
 
-class Graph:
+class Graph(Single):
     """A graph of operators. In `with graph:` leaves are added to it."""
 
     def __init__(self, training=True, handle=None):
@@ -185,10 +175,7 @@ class Graph:
         """The library ends the graph of a network function with the call that has built it."""
         self._handle = None
 
-    @property
-    def training(self):
-        """Whether dropout and batch norm work as in training."""
-        return bool(_c.trm_graph_is_training(self.handle))
+    training = reads(_c.trm_graph_is_training, 'Whether dropout and batch norm work as in training.')
 
     def __enter__(self):
         _current.graphs = getattr(_current, 'graphs', []) + [self]
@@ -207,10 +194,9 @@ class Graph:
     def gradients(self, loss, nodes):
         """Adds d(loss)/d(node) for each node; None where the loss does not depend on it."""
         for node in [loss, *nodes]:
-            if not isinstance(node, Node) or node.graph is not self:
-                raise TypeError(f'Graph.gradients: nodes of this graph expected, found {node!r}')
+            expect(getattr(node, 'graph', None) is self, 'Graph.gradients', 'nodes of this graph', node)
         out = (_c.trm_node * len(nodes))()
-        _c.trm_gradients(self.handle, loss.c, nodes_array(nodes), len(nodes), out)
+        _c.trm_gradients(self.handle, loss.c, (_c.trm_node * len(nodes))(*[node.c for node in nodes]), len(nodes), out)
         self.check()
         return [Node(self, n.id) if n.id else None for n in out]
 
@@ -225,56 +211,6 @@ def current():
     if not getattr(_current, 'graphs', None):
         raise Error('no graph is being built; call this in a network function of a Model, or in `with trireme.Graph():`')
     return _current.graphs[-1]
-
-
-def int64s(values, of=None, kind=ctypes.c_int64):
-    """An array of whole numbers; None is none of them. of: the value that has a dimension for each of them."""
-    values = [] if values is None else whole_numbers(values, kind=kind)
-    if of is not None and len(values) != (of.ndim if isinstance(of, Node) else np.ndim(of)):
-        raise Error(f'{values}: one number for each dimension of {of!r} expected')
-    return (kind * max(1, len(values)))(*values)
-
-
-def int32s(values, of=None):
-    """As int64s."""
-    return int64s(values, of, ctypes.c_int32)
-
-
-def count(values):
-    """How many numbers int64s() makes of these values."""
-    return 0 if values is None else 1 if is_one_number(values) else len(values)
-
-
-def nodes(values):
-    """An array of nodes, made when the graph is known."""
-    return _Nodes(values)
-
-
-class _Nodes:
-    def __init__(self, values):
-        self.values = list(values)
-
-
-def nodes_array(values):
-    return (_c.trm_node * max(1, len(values)))(*[v.c for v in values])
-
-
-class options:
-    """A struct of options, made when the graph is known: members may be nodes, numbers or arrays."""
-
-    def __init__(self, struct, **values):
-        self.struct, self.values = getattr(_c, struct), values
-
-
-def find_graph(arguments):
-    for a in arguments:
-        if isinstance(a, Node):
-            return a.graph
-        inner = a.values if isinstance(a, _Nodes) else a.values.values() if isinstance(a, options) else ()
-        for v in inner:
-            if isinstance(v, Node):
-                return v.graph
-    return current()
 
 
 INDICES = {'ids': None, 'keys': None, 'labels': 'int32'}  # arguments of operators whose type is not that of the others; None: their own
@@ -293,27 +229,51 @@ def as_node(graph, value, like=None):
         array = array.astype(like)
     elif array.dtype == 'float64':
         array = array.astype('float32')
-    return constant(np.asarray(array, order='C'), graph=graph)
+    return constant(np.asarray(array, order='C'), graph)
+
+
+def integers(values, kind, of):
+    """An array of whole numbers of the type `kind`; None is none of them. of: the value that has a dimension for each of them."""
+    values = [] if values is None else whole_numbers(values, kind=kind)
+    if of is not None and len(values) != (of.ndim if isinstance(of, Node) else np.ndim(of)):
+        raise Error(f'{values}: one number for each dimension of {of!r} expected')
+    return (kind * max(1, len(values)))(*values), len(values)
 
 
 def operate(name, *arguments):
-    """Adds the operator of a C function to the graph of its inputs. Errors are raised here, where they arise."""
+    """Adds the operator of a C function to the graph of its inputs, or a leaf to the current one. Errors are raised here, where they arise.
+
+    Arguments are as the function declares them: values where it takes nodes, words of enums, sequences of which C gets the count, too,
+    dictionaries of options, and OUTPUT for a further output.
+    """
     function = getattr(_c, name)
-    graph = find_graph(arguments)
+    inside = [v for a in arguments for v in (a.values() if isinstance(a, dict) else a if isinstance(a, (list, tuple)) else [a])]
+    graph = next((v.graph for v in inside if isinstance(v, Node)), None) or current()
     like = next((a.dtype for a in arguments if isinstance(a, Node)), None)
-    passed, outputs, keep = [graph.handle], [], []
-    for kind, name_of, a in zip(function.argtypes[1:], function.names[1:], arguments):
+    passed, outputs, keep, rest, count = [graph.handle], [], [], iter(arguments), 0
+    for index, (kind, label) in list(enumerate(zip(function.argtypes, function.names)))[1:]:
+        a, below = count if label == 'count' else next(rest), getattr(kind, '_type_', None)
         if a is OUTPUT:
             outputs.append(_c.trm_node())
             a = byref(outputs[-1])
         elif kind is _c.trm_node:
-            a = _c.trm_node(0) if a is None else as_node(graph, a, INDICES.get(name_of, like)).c
-        elif isinstance(a, _Nodes):
-            a = nodes_array([as_node(graph, v, like) for v in a.values])
-        elif isinstance(a, options):
-            values = {k: as_node(graph, v) if dict(a.struct._fields_)[k] is _c.trm_node and v is not None else v
-                      for k, v in a.values.items()}
-            a = byref(make_options(a.struct, values, keep))
+            a = _c.trm_node(0) if a is None else as_node(graph, a, INDICES.get(label, like)).c
+        elif kind is _c.trm_shape:
+            a = shape(a)
+        elif kind is ctypes.c_char_p:
+            a = text(a)
+        elif (name, index) in _c.ENUM_OF:
+            a = enum(_c.ENUM_OF[name, index], a)
+        elif below is _c.trm_node:
+            a = [as_node(graph, v, like).c for v in a]
+            a, count = (below * max(1, len(a)))(*a), len(a)
+        elif isinstance(a, dict):
+            members = dict(below._fields_)
+            a = {k: as_node(graph, v) if members[k] is _c.trm_node and v is not None else v for k, v in a.items()}
+            a = byref(options(below, a, keep))
+        elif kind in (POINTER(ctypes.c_int32), POINTER(ctypes.c_int64)):
+            counted = function.names[index + 1:index + 2] == ['count']
+            a, count = integers(a, below, None if counted else arguments[0])
         passed.append(a)
     result = plain_call(function, *passed)
     if result.id == 0:
@@ -322,16 +282,9 @@ def operate(name, *arguments):
     return Node(graph, result.id) if not outputs else (Node(graph, result.id),) + tuple(Node(graph, o.id) for o in outputs)
 
 
-def leaf(graph, made):
-    if made.id == 0:
-        graph.check()
-    return Node(graph, made.id)
-
-
 def input(name, dtype, shape_of):
     """Adds an input that the program feeds by name before each step."""
-    graph = current()
-    return leaf(graph, _c.trm_input(graph.handle, text(name), enum('trm_dtype', dtype), shape(shape_of)))
+    return operate('trm_input', name, dtype, shape_of)
 
 
 def parameter(name, shape_of, init='zero'):
@@ -339,21 +292,22 @@ def parameter(name, shape_of, init='zero'):
 
     init: zero, one, he_normal_fan_out, he_uniform, linear, glorot_uniform, normal_001, normal_002, or ('normal', deviation)
     """
-    graph = current()
-    return leaf(graph, _c.trm_parameter(graph.handle, text(name), shape(shape_of), enum('trm_init', init)))
+    return operate('trm_parameter', name, shape_of, init)
 
 
 def state(name, shape_of, init='zero', dtype='float32'):
     """Adds a state: values that are kept between steps and saved, but not trained (running statistics)."""
-    graph = current()
-    return leaf(graph, _c.trm_state(graph.handle, text(name), enum('trm_dtype', dtype), shape(shape_of), enum('trm_init', init)))
+    return operate('trm_state', name, dtype, shape_of, init)
 
 
 def constant(value, graph=None):
     """Adds a constant with a copy of an array."""
     graph = graph or current()
     made, keep = tensor(value, 'constant')
-    return leaf(graph, _c.trm_constant(graph.handle, byref(made)))
+    node = Node(graph, _c.trm_constant(graph.handle, byref(made)).id)
+    if node.id == 0:
+        graph.check()
+    return node
 
 
 @contextlib.contextmanager

@@ -7,12 +7,13 @@
 """
 import ctypes
 import inspect
+import threading
 from collections.abc import Mapping
 from ctypes import byref
 
 from . import _c, ops
-from ._call import Freed, Owner, call, guarded, plain_call, stopping, take
-from ._convert import fill, np, options, takes, text, view
+from ._call import Freed, Owner, call, guarded, plain_call, reads, stopping, take
+from ._convert import expect, fill, np, options, takes, text, view
 from ._library import Error
 from .callbacks import evaluation_dict, set_callbacks
 from .data import as_dataset, batch_arrays
@@ -39,13 +40,15 @@ class Inputs(dict):
 
 def given_fields(function, inputs, first=()):
     """The arguments of a network or loss: `first`, then fields by the names of the parameters; `inputs` is all of them."""
-    names = list(inspect.signature(function.forward if isinstance(function, Module) else function).parameters.values())
+    parameters = inspect.signature(function.forward if isinstance(function, Module) else function).parameters.values()
     found = list(first)
-    for p in names[len(first):]:
+    for p in list(parameters)[len(first):]:
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             continue
-        if p.name in inputs.names or p.name == 'inputs':
-            found.append(inputs if p.name == 'inputs' else inputs[p.name])
+        if p.name == 'inputs':
+            found.append(inputs)
+        elif p.name in inputs.names:
+            found.append(inputs[p.name])
         elif p.default is not p.empty:
             break
         elif not found and not first:
@@ -80,32 +83,28 @@ class Model(Owner):
 
     @takes(_c.trm_model_options)
     def __init__(self, network, data, loss='softmax', optimizer='sgd', learning_rate=0.01, metrics=(), context=None, **more):
-        self.handle, self.keep, self._failure = None, [], None
+        self.handle, self.keep, self._failure, self.lock = None, [], None, threading.RLock()  # of the one thread that calls
         self.elastic, self.left = more.get('elastic'), False
         self.data = as_dataset(data)
+        context = Context(context) if context is not None and not isinstance(context, Context) else context
         made = _c.trm_model_options()
-        self.options_into(made, network, loss, dict(more, optimizer=optimizer_options(optimizer),
-                                                    learning_rate=rate_options(learning_rate)))
-        made.data = self.data.handle
-        if not isinstance(metrics, (list, tuple)) or len(metrics) > len(made.metrics) or not all(hasattr(m, 'c_metric') for m in metrics):
-            raise TypeError(f'Model: metrics: at most {len(made.metrics)} Metric objects expected, found {metrics!r}')
-        for i, m in enumerate(metrics):
-            made.metrics[i] = m.c_metric(self.keep, self)
-        parallel = Context(context) if context is not None and not isinstance(context, Context) else context
-        if parallel is not None:
-            made.context = parallel.handle
-        self.keep += [made, parallel]
+        self.options_into(made, network, loss, metrics, dict(more, data=self.data, context=context, optimizer=optimizer_options(optimizer),
+                                                             learning_rate=rate_options(learning_rate)))
+        self.keep.append(made)
         self.handle, self.options_c = take(_c.trm_model_create, byref(made), run=self._call), made
         if self.elastic is not None:
-            self.elastic.hold()
+            self.elastic.users += 1
 
-    def options_into(self, made, network, loss, values):
+    def options_into(self, made, network, loss, metrics, values):
         """Fills in a trm_model_options."""
+        expect(isinstance(metrics, (list, tuple)) and len(metrics) <= len(made.metrics) and all(hasattr(m, 'c_metric') for m in metrics),
+               'Model: metrics', f'at most {len(made.metrics)} Metric objects', metrics)
+        for i, m in enumerate(metrics):
+            made.metrics[i] = m.c_metric(self.keep, self)
         classes, stem = values.pop('classes', None), values.pop('stem', None)
         if isinstance(network, str):
             network = named_network(network, classes or self.data.class_count, stem)
-        if not callable(network):
-            raise TypeError(f'Model: network: a function, a Module or the name of a network expected, found {network!r}')
+        expect(callable(network), 'Model: network', 'a function, a Module or the name of a network', network)
         made.network = _c.trm_network(lambda graph, inputs, context: self._build(graph, inputs, network, ()))
         if callable(loss):
             made.loss = _c.trm_loss(lambda graph, logits, inputs, context: self._build(graph, inputs, loss, (logits.id,)))
@@ -121,23 +120,27 @@ class Model(Owner):
         the model and the data: both stay until the call ends."""
         if self.in_child() and self.handle:
             self.exec.check_child()
+        if not self.lock.acquire(blocking=False):
+            raise Error(f'Model: another thread is in a call of this model ({function.__name__} was called); wait for it, or make '
+                        'another model')
         held = self.held()
         before = self.in_use, self.runs, self._failure  # of the call whose callback makes this one
         self.in_use, self.runs, self._failure = (held, None if data is None else data.use()), function, None
+        error = None
         try:
             status = call(function, *arguments)
-            if self._failure is not None:
-                raise self._failure
-            return status
-        except Error:
-            if self._failure is not None:
-                raise self._failure from None
-            raise
+        except Error as caught:
+            error = caught
         finally:
+            error = self._failure or error
             self.end_graph()
             self.in_use, self.runs, self._failure = before
+            self.lock.release()
             if self.closed and self.elastic is not None and self.in_use is None:  # by a callback: the other ranks wait for this one to leave
                 held.end()
+        if error is not None:
+            raise error from None
+        return status
 
     def end_graph(self):
         """The library has compiled the graph: nodes of it serve no more."""
@@ -200,11 +203,9 @@ class Model(Owner):
         """Evaluates on one pass over the data (or its first batches); returns a dictionary: loss, samples, top1, auc, ..."""
         out = _c.trm_evaluation()
         data = as_dataset(data, drop_remainder=False)
+        function, count = (_c.trm_model_evaluate_steps, [steps]) if steps else (_c.trm_model_evaluate, [])
         with stopping(self.request_stop):
-            if steps:
-                self._call(_c.trm_model_evaluate_steps, self.handle, data.handle, steps, byref(out), data=data)
-            else:
-                self._call(_c.trm_model_evaluate, self.handle, data.handle, byref(out), data=data)
+            self._call(function, self.handle, data.handle, *count, byref(out), data=data)
         return evaluation_dict(out)
 
     def predict(self, data, see=None):
@@ -233,15 +234,8 @@ class Model(Owner):
         from .executor import Exec
         return Exec._borrow(self)
 
-    @property
-    def global_step(self):
-        """Updates so far."""
-        return _c.trm_model_global_step(self.handle)
-
-    @property
-    def rank(self):
-        """This process's rank in the model's training."""
-        return self.exec.ranks().rank
+    global_step = reads(_c.trm_model_global_step, 'Updates so far.')
+    rank = property(lambda self: self.exec.ranks().rank, doc="This process's rank in the model's training.")
 
     def epoch_steps(self, data=None):
         """Updates in an epoch of the data."""
@@ -298,8 +292,6 @@ class Model(Owner):
             if self.elastic is not None and self.in_use is None:  # the other ranks wait for this one to leave
                 held.end()
 
-    __del__ = close
-
 
 class Context(Freed):
     """Options of parallel training by MindSpore's names; `trireme help context` lists them."""
@@ -307,8 +299,7 @@ class Context(Freed):
     free = 'trm_context_destroy'
 
     def __init__(self, values=()):
-        if not isinstance(values, Mapping) and values != ():
-            raise TypeError(f'Context: a dictionary of options expected, found {values!r}')
+        expect(isinstance(values, Mapping) or values == (), 'Context', 'a dictionary of options', values)
         self.handle = take(_c.trm_context_create)
         self.set(**dict(values))
 
@@ -341,8 +332,7 @@ def named_network(name, classes, stem):
 
 
 def optimizer_options(value):
-    if not isinstance(value, (str, Mapping)):
-        raise TypeError(f"optimizer: a name or a dictionary of trm_optimizer_options' members expected, found {value!r}")
+    expect(isinstance(value, (str, Mapping)), 'optimizer', "a name or a dictionary of trm_optimizer_options' members", value)
     value = {'kind': value} if isinstance(value, str) else dict(value)
     if value.get('kind') == 'adamw':
         value.update(kind='adam', decoupled=True)
@@ -352,11 +342,9 @@ def optimizer_options(value):
 
 
 def rate_options(value):
-    if hasattr(value, '__float__'):
-        return {'base': float(value)}
-    if not isinstance(value, Mapping):
-        raise TypeError(f"learning_rate: a number or a dictionary of trm_learning_rate's members expected, found {value!r}")
-    return dict(value)
+    expect(hasattr(value, '__float__') or isinstance(value, Mapping), 'learning_rate',
+           "a number or a dictionary of trm_learning_rate's members", value)
+    return dict(value) if isinstance(value, Mapping) else {'base': float(value)}
 
 
 def learning_rate_at(schedule, step):

@@ -13,6 +13,7 @@ torch.nn gives them, so that weights can be exchanged.
 import math
 
 from . import ops
+from ._convert import expect
 from .graph import current, parameter, state
 
 
@@ -21,10 +22,20 @@ def pair(value):
     return tuple(value) if isinstance(value, (tuple, list)) else (value, value)
 
 
+def modules_in(name, value):
+    """(name, Module) of a value that is one, or holds some in lists and dictionaries."""
+    if isinstance(value, Module):
+        yield name, value
+    elif isinstance(value, (list, tuple, dict)):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from modules_in(f'{name}.{key}', inner)
+
+
 class Module:
     """A part of a network: attributes that are Modules, or lists or dictionaries of them, are its parts; forward() adds the operators."""
 
     _path = None
+    _made = None, {}  # the graph of the last call, and its leaves of this module
 
     def forward(self, *inputs):
         """Adds the operators; a class of your own defines it."""
@@ -38,39 +49,31 @@ class Module:
     def children(self):
         """(name, Module) of the parts, in the order in which they were set."""
         for name, value in vars(self).items():
-            if isinstance(value, Module):
-                yield name, value
-            elif isinstance(value, (list, tuple)):
-                for i, v in enumerate(value):
-                    if isinstance(v, Module):
-                        yield f'{name}.{i}', v
-            elif isinstance(value, dict):
-                for key, v in value.items():
-                    if isinstance(v, Module):
-                        yield f'{name}.{key}', v
+            yield from modules_in(name, value)
 
-    def modules(self):
-        """This module and all inside it."""
+    def modules(self, outer=()):
+        """This module and all inside it. outer: those that it is in; a part that refers to one of them does not contain it."""
         yield self
         for _, child in self.children():
-            yield from child.modules()
+            if child not in outer:
+                yield from child.modules((*outer, self))
 
-    def name_parts(self, path):
-        """Gives the parts their names, which begin with `path`."""
+    def name_parts(self, path, outer=()):
+        """Gives the parts their names, which begin with `path`; outer as in modules()."""
         self._path = path
         for name, child in self.children():
-            child.name_parts(f'{path}{name}.')
+            if child not in outer:
+                child.name_parts(f'{path}{name}.', (*outer, self))
 
     def leaf(self, name, make):
         """A parameter or state of this module: one node in each graph, however often the module is called."""
         graph = current()
-        made = self.__dict__.setdefault('_made', {})
-        if made.get('graph') is not graph:
-            made.clear()
-            made['graph'] = graph
-        if name not in made:
-            made[name] = make(self._path + name)
-        return made[name]
+        if self._made[0] is not graph:
+            self._made = graph, {}
+        nodes = self._made[1]
+        if name not in nodes:
+            nodes[name] = make(self._path + name)
+        return nodes[name]
 
     def parameter(self, name, shape, init='zero'):
         """A parameter NAME of this module, which training updates; init as in trireme.parameter."""
@@ -85,6 +88,7 @@ class Sequential(Module):
     """Modules and functions, one after the other; named 0, 1, ..."""
 
     def __init__(self, *parts):
+        expect(all(map(callable, parts)), 'Sequential', 'Modules and functions', parts)
         self.parts = list(parts)
 
     def children(self):
@@ -123,7 +127,7 @@ class Conv2d(Module):
         self.options = {'stride': stride, 'pad': padding, 'dilation': dilation, 'groups': groups}
 
     def forward(self, x):
-        weight = self.parameter('weight', (self.outputs, self.inputs // self.options['groups']) + self.kernel, self.init)
+        weight = self.parameter('weight', (self.outputs, self.inputs // (self.options['groups'] or 1)) + self.kernel, self.init)
         return ops.conv2d(x, weight, self.parameter('bias', (self.outputs,)) if self.bias else None, **self.options)
 
 
@@ -221,25 +225,14 @@ class Flatten(Module):
         return x.reshape(x.shape[0], math.prod(x.shape[1:]))
 
 
-class GlobalAvgPool2d(Module):
-    """image [N, C, H, W] -> [N, C]: the mean of each channel."""
-
-    def forward(self, x):
-        return ops.global_avg_pool(x)
-
-
-def _activation(name, function):
+def _layer(name, function, doc=None):
+    """A Module of an operator without options."""
     def forward(self, x):
         return function(x)
-    forward.__doc__ = function.__doc__
-    made = type(name, (Module,), {'forward': forward, '__doc__': function.__doc__})
-    made.__module__ = __name__
-    return made
+    forward.__doc__ = doc or function.__doc__
+    return type(name, (Module,), {'forward': forward, '__doc__': forward.__doc__, '__module__': __name__})
 
 
-ReLU = _activation('ReLU', ops.relu)
-Sigmoid = _activation('Sigmoid', ops.sigmoid)
-Tanh = _activation('Tanh', ops.tanh)
-SiLU = _activation('SiLU', ops.silu)
-GELU = _activation('GELU', ops.gelu)
-Softmax = _activation('Softmax', ops.softmax)
+ReLU, Sigmoid, Tanh = _layer('ReLU', ops.relu), _layer('Sigmoid', ops.sigmoid), _layer('Tanh', ops.tanh)
+SiLU, GELU, Softmax = _layer('SiLU', ops.silu), _layer('GELU', ops.gelu), _layer('Softmax', ops.softmax)
+GlobalAvgPool2d = _layer('GlobalAvgPool2d', ops.global_avg_pool, 'image [N, C, H, W] -> [N, C]: the mean of each channel.')

@@ -6,15 +6,14 @@ None stands for an absent node, and for the default of an option.
 """
 from typing import Any, Optional, Sequence, Tuple, Union
 
-from . import graph as g
-from .graph import Node, Value
+from .graph import OUTPUT, Node, Value, operate
 
 __all__ = [
     'exclude_from_decay', 'freeze', 'update_all_rows', 'conv2d', 'linear', 'linear_by_inputs', 'matmul',
     'batch_norm', 'layer_norm', 'rms_norm', 'attention', 'attention_packed', 'rotary', 'top_values',
     'expert_linear', 'mixture_of_experts', 'max_pool', 'avg_pool', 'global_avg_pool', 'embedding', 'bag_pool',
     'pair_dots', 'dropout', 'add', 'sub', 'mul', 'div', 'relu', 'sigmoid', 'tanh', 'gelu', 'silu', 'swiglu', 'exp',
-    'log', 'sqrt', 'neg', 'scale', 'cast', 'reshape', 'transpose', 'concat', 'slice', 'pad', 'one_hot',
+    'log', 'sqrt', 'power', 'neg', 'scale', 'cast', 'reshape', 'transpose', 'concat', 'slice', 'pad', 'one_hot',
     'reduce_sum', 'reduce_mean', 'reduce_max', 'softmax', 'softmax_cross_entropy', 'linear_cross_entropy',
     'bce_with_logits', 'softmax_cross_entropy_expand', 'resnet', 'mlp', 'lenet', 'vit', 'language_build',
     'language_loss', 'widedeep', 'deepfm', 'dcnv2', 'dlrm', 'recommender_build', 'network_build',
@@ -26,7 +25,7 @@ def exclude_from_decay(parameter: Value) -> Node:
     decay_all includes it.
       returns  the parameter
     """
-    return g.operate('trm_exclude_from_decay', parameter)
+    return operate('trm_exclude_from_decay', parameter)
 
 
 def freeze(parameter: Value) -> Node:
@@ -34,7 +33,7 @@ def freeze(parameter: Value) -> Node:
     optimiser state. Checkpoints contain it.
       returns  the parameter
     """
-    return g.operate('trm_freeze', parameter)
+    return operate('trm_freeze', parameter)
 
 
 def update_all_rows(parameter: Value) -> Node:
@@ -42,7 +41,7 @@ def update_all_rows(parameter: Value) -> Node:
     it only the rows that the batch looks up are updated, and their moments (lazy Adam).
       returns  the parameter
     """
-    return g.operate('trm_update_all_rows', parameter)
+    return operate('trm_update_all_rows', parameter)
 
 
 def conv2d(x: Value, weight: Value, bias: Optional[Value] = None, *, stride: Any = None, dilation: Any = None,
@@ -55,15 +54,14 @@ def conv2d(x: Value, weight: Value, bias: Optional[Value] = None, *, stride: Any
     pad: zeros added: top, bottom, left, right
     groups: 0 = 1
     """
-    return g.operate('trm_conv2d', x, weight, bias,
-                     g.options('trm_conv_options', stride=stride, dilation=dilation, pad=pad, groups=groups))
+    return operate('trm_conv2d', x, weight, bias, dict(stride=stride, dilation=dilation, pad=pad, groups=groups))
 
 
 def linear(x: Value, weight: Value, bias: Optional[Value] = None) -> Node:
     """Adds a linear layer: x [..., I], weight [O, I], bias [O] -> x weight^T + bias [..., O].
       param    bias: None = none
     """
-    return g.operate('trm_linear', x, weight, bias)
+    return operate('trm_linear', x, weight, bias)
 
 
 def linear_by_inputs(x: Value, weight: Value, bias: Optional[Value] = None) -> Node:
@@ -71,7 +69,7 @@ def linear_by_inputs(x: Value, weight: Value, bias: Optional[Value] = None) -> N
     [..., O].
       param    bias: None = none
     """
-    return g.operate('trm_linear_by_inputs', x, weight, bias)
+    return operate('trm_linear_by_inputs', x, weight, bias)
 
 
 def matmul(a: Value, b: Value, transpose_a: bool = False, transpose_b: bool = False) -> Node:
@@ -79,7 +77,7 @@ def matmul(a: Value, b: Value, transpose_a: bool = False, transpose_b: bool = Fa
     two dimensions. Leading dimensions are equal, or 1 or absent on one side, whose matrices are then
     used for all.
     """
-    return g.operate('trm_matmul', a, b, transpose_a, transpose_b)
+    return operate('trm_matmul', a, b, transpose_a, transpose_b)
 
 
 def batch_norm(x: Value, gamma: Value, beta: Value, running_mean: Value, running_variance: Value, *,
@@ -94,8 +92,8 @@ def batch_norm(x: Value, gamma: Value, beta: Value, running_mean: Value, running
     epsilon: added to the variance; 0 = 1e-5
     momentum: weight of the new value in the running statistics; 0 = 0.1
     """
-    return g.operate('trm_batch_norm', x, gamma, beta, running_mean, running_variance,
-                     g.options('trm_norm_options', epsilon=epsilon, momentum=momentum))
+    return operate('trm_batch_norm', x, gamma, beta, running_mean, running_variance,
+                   dict(epsilon=epsilon, momentum=momentum))
 
 
 def layer_norm(x: Value, gamma: Value, beta: Value, epsilon: float = 0) -> Node:
@@ -104,7 +102,7 @@ def layer_norm(x: Value, gamma: Value, beta: Value, epsilon: float = 0) -> Node:
       param    epsilon: 0 = 1e-5
       source   Ba et al. 2016
     """
-    return g.operate('trm_layer_norm', x, gamma, beta, epsilon)
+    return operate('trm_layer_norm', x, gamma, beta, epsilon)
 
 
 def rms_norm(x: Value, gamma: Value, epsilon: float = 0) -> Node:
@@ -113,7 +111,7 @@ def rms_norm(x: Value, gamma: Value, epsilon: float = 0) -> Node:
       param    epsilon: 0 = 1e-5
       source   Zhang and Sennrich 2019
     """
-    return g.operate('trm_rms_norm', x, gamma, epsilon)
+    return operate('trm_rms_norm', x, gamma, epsilon)
 
 
 def attention(q: Value, k: Value, v: Value, mask: Optional[Value] = None, *, causal: Any = None,
@@ -129,7 +127,7 @@ def attention(q: Value, k: Value, v: Value, mask: Optional[Value] = None, *, cau
     causal: query t of T reads keys 0 to t + S - T of S
     scale: factor of the scores; 0 = 1 / sqrt(D)
     """
-    return g.operate('trm_attention', q, k, v, mask, g.options('trm_attention_options', causal=causal, scale=scale))
+    return operate('trm_attention', q, k, v, mask, dict(causal=causal, scale=scale))
 
 
 def attention_packed(qkv: Value, heads: int, kv_heads: int = 0, mask: Optional[Value] = None, *, causal: Any = None,
@@ -142,8 +140,7 @@ def attention_packed(qkv: Value, heads: int, kv_heads: int = 0, mask: Optional[V
     causal: query t of T reads keys 0 to t + S - T of S
     scale: factor of the scores; 0 = 1 / sqrt(D)
     """
-    return g.operate('trm_attention_packed', qkv, heads, kv_heads, mask,
-                     g.options('trm_attention_options', causal=causal, scale=scale))
+    return operate('trm_attention_packed', qkv, heads, kv_heads, mask, dict(causal=causal, scale=scale))
 
 
 def rotary(x: Value, theta: float = 0, first_position: int = 0) -> Node:
@@ -153,7 +150,7 @@ def rotary(x: Value, theta: float = 0, first_position: int = 0) -> Node:
                first_position: position of row 0
       source   Su et al. 2021
     """
-    return g.operate('trm_rotary', x, theta, first_position)
+    return operate('trm_rotary', x, theta, first_position)
 
 
 def top_values(x: Value, k: int) -> Tuple[Node, Node]:
@@ -161,14 +158,14 @@ def top_values(x: Value, k: int) -> Tuple[Node, Node]:
     the one with the lower column comes first.
       param    columns: int32 [..., k] columns of these numbers, written
     """
-    return g.operate('trm_top_values', x, k, g.OUTPUT)
+    return operate('trm_top_values', x, k, OUTPUT)
 
 
 def expert_linear(x: Value, weights: Value, experts: Value) -> Node:
     """Adds a linear layer that applies to each row the weights of its expert: x [..., I], weights [E,
     O, I], experts int32 [...] -> [..., O]. An expert outside [0, E) ends the step with TRM_INVALID.
     """
-    return g.operate('trm_expert_linear', x, weights, experts)
+    return operate('trm_expert_linear', x, weights, experts)
 
 
 def mixture_of_experts(x: Value, *, router: Value, up: Value, gate: Any = None, down: Value, top_k: Any = None,
@@ -186,9 +183,8 @@ def mixture_of_experts(x: Value, *, router: Value, up: Value, gate: Any = None, 
     top_k: experts of a row; 0 = 2
     normalize: the shares of the chosen experts are divided by their sum. Default: on
     """
-    return g.operate('trm_mixture_of_experts', x,
-                     g.options('trm_experts', router=router, up=up, gate=gate, down=down, top_k=top_k, normalize=normalize),
-                     g.OUTPUT)
+    return operate('trm_mixture_of_experts', x,
+                   dict(router=router, up=up, gate=gate, down=down, top_k=top_k, normalize=normalize), OUTPUT)
 
 
 def max_pool(x: Value, *, kernel: Any = None, stride: Any = None, pad: Any = None, count_padding: Any = None) -> Node:
@@ -200,8 +196,7 @@ def max_pool(x: Value, *, kernel: Any = None, stride: Any = None, pad: Any = Non
     pad: top, bottom, left, right; padding never is the maximum
     count_padding: average pooling divides by the whole window; false: by the elements inside the image
     """
-    return g.operate('trm_max_pool', x,
-                     g.options('trm_pool_options', kernel=kernel, stride=stride, pad=pad, count_padding=count_padding))
+    return operate('trm_max_pool', x, dict(kernel=kernel, stride=stride, pad=pad, count_padding=count_padding))
 
 
 def avg_pool(x: Value, *, kernel: Any = None, stride: Any = None, pad: Any = None, count_padding: Any = None) -> Node:
@@ -213,13 +208,12 @@ def avg_pool(x: Value, *, kernel: Any = None, stride: Any = None, pad: Any = Non
     pad: top, bottom, left, right; padding never is the maximum
     count_padding: average pooling divides by the whole window; false: by the elements inside the image
     """
-    return g.operate('trm_avg_pool', x,
-                     g.options('trm_pool_options', kernel=kernel, stride=stride, pad=pad, count_padding=count_padding))
+    return operate('trm_avg_pool', x, dict(kernel=kernel, stride=stride, pad=pad, count_padding=count_padding))
 
 
 def global_avg_pool(x: Value) -> Node:
     """Adds the mean over each channel's image: [N, C, H, W] -> [N, C]."""
-    return g.operate('trm_global_avg_pool', x)
+    return operate('trm_global_avg_pool', x)
 
 
 def embedding(table: Value, ids: Value) -> Node:
@@ -227,7 +221,7 @@ def embedding(table: Value, ids: Value) -> Node:
     [0, V) ends the step with TRM_INVALID. The gradient is sparse: it has only the rows that were
     read.
     """
-    return g.operate('trm_embedding', table, ids)
+    return operate('trm_embedding', table, ids)
 
 
 def bag_pool(rows: Value, offsets: Value, weights: Optional[Value] = None, pooling: Any = 'sum') -> Node:
@@ -235,15 +229,17 @@ def bag_pool(rows: Value, offsets: Value, weights: Optional[Value] = None, pooli
     [offsets[b], offsets[b + 1]), each times its weight. An empty bag, or one whose weights are 0,
     gives 0.
       param    weights: float32 [K], which get no gradient; None = all 1
+
+    pooling: sum, mean, sqrt_n
     """
-    return g.operate('trm_bag_pool', rows, offsets, weights, g.enum('trm_bag_pooling', pooling))
+    return operate('trm_bag_pool', rows, offsets, weights, pooling)
 
 
 def pair_dots(x: Value) -> Node:
     """Adds the inner products of all pairs of rows: x [N, V, W] -> [N, V (V - 1) / 2], in the order (1,
     0), (2, 0), (2, 1), (3, 0) ...
     """
-    return g.operate('trm_pair_dots', x)
+    return operate('trm_pair_dots', x)
 
 
 def dropout(x: Value, rate: float) -> Node:
@@ -252,133 +248,142 @@ def dropout(x: Value, rate: float) -> Node:
     identity.
       source   Srivastava et al. 2014
     """
-    return g.operate('trm_dropout', x, rate)
+    return operate('trm_dropout', x, rate)
 
 
 def add(a: Value, b: Value) -> Node:
     """Adds a + b."""
-    return g.operate('trm_add', a, b)
+    return operate('trm_add', a, b)
 
 
 def sub(a: Value, b: Value) -> Node:
     """Adds a - b."""
-    return g.operate('trm_sub', a, b)
+    return operate('trm_sub', a, b)
 
 
 def mul(a: Value, b: Value) -> Node:
     """Adds a * b."""
-    return g.operate('trm_mul', a, b)
+    return operate('trm_mul', a, b)
 
 
 def div(a: Value, b: Value) -> Node:
     """Adds a / b."""
-    return g.operate('trm_div', a, b)
+    return operate('trm_div', a, b)
 
 
 def relu(x: Value) -> Node:
     """Adds max(x, 0)."""
-    return g.operate('trm_relu', x)
+    return operate('trm_relu', x)
 
 
 def sigmoid(x: Value) -> Node:
     """Adds 1 / (1 + exp(-x))."""
-    return g.operate('trm_sigmoid', x)
+    return operate('trm_sigmoid', x)
 
 
 def tanh(x: Value) -> Node:
     """Adds tanh(x)."""
-    return g.operate('trm_tanh', x)
+    return operate('trm_tanh', x)
 
 
 def gelu(x: Value, form: Any = 'erf') -> Node:
     """Adds a GELU of x, of either form.
       source   Hendrycks and Gimpel 2016
+
+    form: erf, tanh
     """
-    return g.operate('trm_gelu', x, g.enum('trm_gelu_form', form))
+    return operate('trm_gelu', x, form)
 
 
 def silu(x: Value) -> Node:
     """Adds x / (1 + exp(-x))."""
-    return g.operate('trm_silu', x)
+    return operate('trm_silu', x)
 
 
 def swiglu(gate: Value, up: Value) -> Node:
     """Adds silu(gate) * up; both have one shape.
       source   Shazeer 2020
     """
-    return g.operate('trm_swiglu', gate, up)
+    return operate('trm_swiglu', gate, up)
 
 
 def exp(x: Value) -> Node:
     """Adds exp(x)."""
-    return g.operate('trm_exp', x)
+    return operate('trm_exp', x)
 
 
 def log(x: Value) -> Node:
     """Adds the natural logarithm of x."""
-    return g.operate('trm_log', x)
+    return operate('trm_log', x)
 
 
 def sqrt(x: Value) -> Node:
     """Adds the square root of x."""
-    return g.operate('trm_sqrt', x)
+    return operate('trm_sqrt', x)
+
+
+def power(x: Value, power: float) -> Node:
+    """Adds x to a constant power. A whole power of at most 64 is made of products, so that negative
+    numbers have it, too; another one is exp(power * log(x)), for positive numbers.
+    """
+    return operate('trm_power', x, power)
 
 
 def neg(x: Value) -> Node:
     """Adds -x."""
-    return g.operate('trm_neg', x)
+    return operate('trm_neg', x)
 
 
 def scale(x: Value, factor: float) -> Node:
     """Adds factor * x."""
-    return g.operate('trm_scale', x, factor)
+    return operate('trm_scale', x, factor)
 
 
 def cast(x: Value, dtype: Any) -> Node:
     """Adds a conversion of x to another type."""
-    return g.operate('trm_cast', x, g.enum('trm_dtype', dtype))
+    return operate('trm_cast', x, dtype)
 
 
 def reshape(x: Value, shape: Sequence[int]) -> Node:
     """Adds a view of x with another shape of the same element count. One dimension may be -1: it is
     computed.
     """
-    return g.operate('trm_reshape', x, g.shape(shape))
+    return operate('trm_reshape', x, shape)
 
 
 def transpose(x: Value, order: Sequence[int]) -> Node:
     """Adds a permutation of dimensions: output dimension i is input dimension order[i].
       param    order: [rank of x]
     """
-    return g.operate('trm_transpose', x, g.int32s(order, x))
+    return operate('trm_transpose', x, order)
 
 
 def concat(nodes: Sequence[Value], axis: int) -> Node:
     """Adds the concatenation of `count` nodes, whose shapes are equal except along `axis`.
       param    axis: negative: from the end
     """
-    return g.operate('trm_concat', g.nodes(nodes), len(nodes), axis)
+    return operate('trm_concat', nodes, axis)
 
 
 def slice(x: Value, begin: Sequence[int], size: Sequence[int]) -> Node:
     """Adds elements [begin, begin + size) of each dimension.
       param    begin, size: [rank of x]
     """
-    return g.operate('trm_slice', x, g.int64s(begin, x), g.int64s(size, x))
+    return operate('trm_slice', x, begin, size)
 
 
 def pad(x: Value, before: Sequence[int], after: Sequence[int], value: float = 0.0) -> Node:
     """Adds x with before[i] and after[i] elements of `value` around dimension i.
       param    before, after: [rank of x]
     """
-    return g.operate('trm_pad', x, g.int64s(before, x), g.int64s(after, x), value)
+    return operate('trm_pad', x, before, after, value)
 
 
 def one_hot(labels: Value, classes: int, on: float = 1.0, off: float = 0.0) -> Node:
     """Adds one-hot rows: int labels [...] -> float32 [..., classes], `on` at the label and `off`
     elsewhere.
     """
-    return g.operate('trm_one_hot', labels, classes, on, off)
+    return operate('trm_one_hot', labels, classes, on, off)
 
 
 def reduce_sum(x: Value, axes: Union[int, Sequence[int], None] = None, keep_dims: bool = False) -> Node:
@@ -386,22 +391,22 @@ def reduce_sum(x: Value, axes: Union[int, Sequence[int], None] = None, keep_dims
       param    axes: negative: from the end; count 0: all axes
                keep_dims: reduced dimensions stay, with size 1
     """
-    return g.operate('trm_reduce_sum', x, g.int32s(axes), g.count(axes), keep_dims)
+    return operate('trm_reduce_sum', x, axes, keep_dims)
 
 
 def reduce_mean(x: Value, axes: Union[int, Sequence[int], None] = None, keep_dims: bool = False) -> Node:
     """Adds the mean over `count` axes; parameters as in trm_reduce_sum."""
-    return g.operate('trm_reduce_mean', x, g.int32s(axes), g.count(axes), keep_dims)
+    return operate('trm_reduce_mean', x, axes, keep_dims)
 
 
 def reduce_max(x: Value, axes: Union[int, Sequence[int], None] = None, keep_dims: bool = False) -> Node:
     """Adds the maximum over `count` axes; parameters as in trm_reduce_sum."""
-    return g.operate('trm_reduce_max', x, g.int32s(axes), g.count(axes), keep_dims)
+    return operate('trm_reduce_max', x, axes, keep_dims)
 
 
 def softmax(x: Value) -> Node:
     """Adds softmax over the last dimension."""
-    return g.operate('trm_softmax', x)
+    return operate('trm_softmax', x)
 
 
 def softmax_cross_entropy(logits: Value, labels: Value, *, label_smoothing: Any = None, use_ignore_index: Any = None,
@@ -414,8 +419,8 @@ def softmax_cross_entropy(logits: Value, labels: Value, *, label_smoothing: Any 
     ignore_index: such a label; the rows are neither in the sum nor in the mean
     bias: trm_linear_cross_entropy: [V], added to the logits; None = none
     """
-    return g.operate('trm_softmax_cross_entropy', logits, labels,
-                     g.options('trm_xent_options', label_smoothing=label_smoothing, use_ignore_index=use_ignore_index, ignore_index=ignore_index, bias=bias))
+    return operate('trm_softmax_cross_entropy', logits, labels,
+                   dict(label_smoothing=label_smoothing, use_ignore_index=use_ignore_index, ignore_index=ignore_index, bias=bias))
 
 
 def linear_cross_entropy(x: Value, weight: Value, labels: Value, *, label_smoothing: Any = None,
@@ -432,15 +437,15 @@ def linear_cross_entropy(x: Value, weight: Value, labels: Value, *, label_smooth
     ignore_index: such a label; the rows are neither in the sum nor in the mean
     bias: trm_linear_cross_entropy: [V], added to the logits; None = none
     """
-    return g.operate('trm_linear_cross_entropy', x, weight, labels,
-                     g.options('trm_xent_options', label_smoothing=label_smoothing, use_ignore_index=use_ignore_index, ignore_index=ignore_index, bias=bias))
+    return operate('trm_linear_cross_entropy', x, weight, labels,
+                   dict(label_smoothing=label_smoothing, use_ignore_index=use_ignore_index, ignore_index=ignore_index, bias=bias))
 
 
 def bce_with_logits(logits: Value, targets: Value) -> Node:
     """Adds the mean binary cross-entropy of logits z and targets t of equal shapes, max(z, 0) - z t +
     log(1 + exp(-|z|)) -> scalar.
     """
-    return g.operate('trm_bce_with_logits', logits, targets)
+    return operate('trm_bce_with_logits', logits, targets)
 
 
 def softmax_cross_entropy_expand(logits: Value, labels: Value) -> Node:
@@ -449,7 +454,7 @@ def softmax_cross_entropy_expand(logits: Value, labels: Value) -> Node:
     trm_softmax_cross_entropy to 1e-6 while no probability underflows.
       level    expert
     """
-    return g.operate('trm_softmax_cross_entropy_expand', logits, labels)
+    return operate('trm_softmax_cross_entropy_expand', logits, labels)
 
 
 def resnet(image: Value, *, depth: Any = None, classes: Any = None, stem: Any = None,
@@ -463,15 +468,15 @@ def resnet(image: Value, *, depth: Any = None, classes: Any = None, stem: Any = 
     stem: the first layers
     zero_init_residual: the last norm of each block has weight 0 at the beginning
     """
-    return g.operate('trm_resnet', image,
-                     g.options('trm_resnet_options', depth=depth, classes=classes, stem=stem, zero_init_residual=zero_init_residual))
+    return operate('trm_resnet', image,
+                   dict(depth=depth, classes=classes, stem=stem, zero_init_residual=zero_init_residual))
 
 
 def mlp(x: Value, hidden: Sequence[int], classes: int) -> Node:
     """Adds linear layers with ReLU of the widths hidden[count], then one of `classes` outputs: x [N,
     ...], flattened -> logits [N, classes]. Names: "fc0.weight", "fc0.bias", ...
     """
-    return g.operate('trm_mlp', x, g.int64s(hidden), g.count(hidden), classes)
+    return operate('trm_mlp', x, hidden, classes)
 
 
 def lenet(image: Value, classes: int) -> Node:
@@ -479,7 +484,7 @@ def lenet(image: Value, classes: int) -> Node:
     C, H, W], H and W at least 12 -> logits [N, classes].
       source   LeCun et al. 1998
     """
-    return g.operate('trm_lenet', image, classes)
+    return operate('trm_lenet', image, classes)
 
 
 def vit(image: Value, classes: int, *, layers: Any = None, width: Any = None, heads: Any = None, hidden: Any = None,
@@ -498,8 +503,8 @@ def vit(image: Value, classes: int, *, layers: Any = None, width: Any = None, he
     epsilon: of norms; 0 = 1e-12
     lora: adapters, which alone are trained
     """
-    return g.operate('trm_vit', image, classes,
-                     g.options('trm_vit_options', layers=layers, width=width, heads=heads, hidden=hidden, patch=patch, dropout=dropout, epsilon=epsilon, lora=lora))
+    return operate('trm_vit', image, classes,
+                   dict(layers=layers, width=width, heads=heads, hidden=hidden, patch=patch, dropout=dropout, epsilon=epsilon, lora=lora))
 
 
 def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = None, heads: Any = None,
@@ -536,8 +541,8 @@ def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = N
     lora: adapters, which alone are trained
     mask: bert: int32 [B, T]: tokens with 0 are not read as keys; None = all are
     """
-    return g.operate('trm_language_build', g.text(model), ids,
-                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance, lora=lora, mask=mask))
+    return operate('trm_language_build', model, ids,
+                   dict(layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance, lora=lora, mask=mask))
 
 
 def language_loss(model: str, ids: Value, targets: Value, *, layers: Any = None, width: Any = None, heads: Any = None,
@@ -569,8 +574,8 @@ def language_loss(model: str, ids: Value, targets: Value, *, layers: Any = None,
     lora: adapters, which alone are trained
     mask: bert: int32 [B, T]: tokens with 0 are not read as keys; None = all are
     """
-    return g.operate('trm_language_loss', g.text(model), ids, targets,
-                     g.options('trm_language_options', layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance, lora=lora, mask=mask))
+    return operate('trm_language_loss', model, ids, targets,
+                   dict(layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance, lora=lora, mask=mask))
 
 
 def widedeep(*, keys: Value, offsets: Any = None, values: Any = None, dense: Any = None, batch: Any = None,
@@ -599,9 +604,8 @@ def widedeep(*, keys: Value, offsets: Any = None, values: Any = None, dense: Any
     table_init: initial values of tables; 0 = TRM_INIT_NORMAL_001
     layer_init: initial values of layers' weights; 0 = Glorot's; biases begin at 0
     """
-    return g.operate('trm_widedeep',
-                     g.options('trm_click_inputs', keys=keys, offsets=offsets, values=values, dense=dense, batch=batch),
-                     g.options('trm_recommender_options', rows=rows, tables=tables, width=width, pooling=pooling, hidden=hidden, bottom=bottom, cross_layers=cross_layers, cross_rank=cross_rank, stacked=stacked, wide_dense=wide_dense, table_init=table_init, layer_init=layer_init))
+    return operate('trm_widedeep', dict(keys=keys, offsets=offsets, values=values, dense=dense, batch=batch),
+                   dict(rows=rows, tables=tables, width=width, pooling=pooling, hidden=hidden, bottom=bottom, cross_layers=cross_layers, cross_rank=cross_rank, stacked=stacked, wide_dense=wide_dense, table_init=table_init, layer_init=layer_init))
 
 
 def deepfm(*, keys: Value, offsets: Any = None, values: Any = None, dense: Any = None, batch: Any = None,
@@ -630,9 +634,8 @@ def deepfm(*, keys: Value, offsets: Any = None, values: Any = None, dense: Any =
     table_init: initial values of tables; 0 = TRM_INIT_NORMAL_001
     layer_init: initial values of layers' weights; 0 = Glorot's; biases begin at 0
     """
-    return g.operate('trm_deepfm',
-                     g.options('trm_click_inputs', keys=keys, offsets=offsets, values=values, dense=dense, batch=batch),
-                     g.options('trm_recommender_options', rows=rows, tables=tables, width=width, pooling=pooling, hidden=hidden, bottom=bottom, cross_layers=cross_layers, cross_rank=cross_rank, stacked=stacked, wide_dense=wide_dense, table_init=table_init, layer_init=layer_init))
+    return operate('trm_deepfm', dict(keys=keys, offsets=offsets, values=values, dense=dense, batch=batch),
+                   dict(rows=rows, tables=tables, width=width, pooling=pooling, hidden=hidden, bottom=bottom, cross_layers=cross_layers, cross_rank=cross_rank, stacked=stacked, wide_dense=wide_dense, table_init=table_init, layer_init=layer_init))
 
 
 def dcnv2(*, keys: Value, offsets: Any = None, values: Any = None, dense: Any = None, batch: Any = None,
@@ -661,9 +664,8 @@ def dcnv2(*, keys: Value, offsets: Any = None, values: Any = None, dense: Any = 
     table_init: initial values of tables; 0 = TRM_INIT_NORMAL_001
     layer_init: initial values of layers' weights; 0 = Glorot's; biases begin at 0
     """
-    return g.operate('trm_dcnv2',
-                     g.options('trm_click_inputs', keys=keys, offsets=offsets, values=values, dense=dense, batch=batch),
-                     g.options('trm_recommender_options', rows=rows, tables=tables, width=width, pooling=pooling, hidden=hidden, bottom=bottom, cross_layers=cross_layers, cross_rank=cross_rank, stacked=stacked, wide_dense=wide_dense, table_init=table_init, layer_init=layer_init))
+    return operate('trm_dcnv2', dict(keys=keys, offsets=offsets, values=values, dense=dense, batch=batch),
+                   dict(rows=rows, tables=tables, width=width, pooling=pooling, hidden=hidden, bottom=bottom, cross_layers=cross_layers, cross_rank=cross_rank, stacked=stacked, wide_dense=wide_dense, table_init=table_init, layer_init=layer_init))
 
 
 def dlrm(*, keys: Value, offsets: Any = None, values: Any = None, dense: Any = None, batch: Any = None,
@@ -693,9 +695,8 @@ def dlrm(*, keys: Value, offsets: Any = None, values: Any = None, dense: Any = N
     table_init: initial values of tables; 0 = TRM_INIT_NORMAL_001
     layer_init: initial values of layers' weights; 0 = Glorot's; biases begin at 0
     """
-    return g.operate('trm_dlrm',
-                     g.options('trm_click_inputs', keys=keys, offsets=offsets, values=values, dense=dense, batch=batch),
-                     g.options('trm_recommender_options', rows=rows, tables=tables, width=width, pooling=pooling, hidden=hidden, bottom=bottom, cross_layers=cross_layers, cross_rank=cross_rank, stacked=stacked, wide_dense=wide_dense, table_init=table_init, layer_init=layer_init))
+    return operate('trm_dlrm', dict(keys=keys, offsets=offsets, values=values, dense=dense, batch=batch),
+                   dict(rows=rows, tables=tables, width=width, pooling=pooling, hidden=hidden, bottom=bottom, cross_layers=cross_layers, cross_rank=cross_rank, stacked=stacked, wide_dense=wide_dense, table_init=table_init, layer_init=layer_init))
 
 
 def recommender_build(name: str, *, keys: Value, offsets: Any = None, values: Any = None, dense: Any = None,
@@ -724,9 +725,9 @@ def recommender_build(name: str, *, keys: Value, offsets: Any = None, values: An
     table_init: initial values of tables; 0 = TRM_INIT_NORMAL_001
     layer_init: initial values of layers' weights; 0 = Glorot's; biases begin at 0
     """
-    return g.operate('trm_recommender_build', g.text(name),
-                     g.options('trm_click_inputs', keys=keys, offsets=offsets, values=values, dense=dense, batch=batch),
-                     g.options('trm_recommender_options', rows=rows, tables=tables, width=width, pooling=pooling, hidden=hidden, bottom=bottom, cross_layers=cross_layers, cross_rank=cross_rank, stacked=stacked, wide_dense=wide_dense, table_init=table_init, layer_init=layer_init))
+    return operate('trm_recommender_build', name,
+                   dict(keys=keys, offsets=offsets, values=values, dense=dense, batch=batch),
+                   dict(rows=rows, tables=tables, width=width, pooling=pooling, hidden=hidden, bottom=bottom, cross_layers=cross_layers, cross_rank=cross_rank, stacked=stacked, wide_dense=wide_dense, table_init=table_init, layer_init=layer_init))
 
 
 def network_build(name: str, image: Value, *, classes: Any = None, stem: Any = None, zero_init_residual: Any = None,
@@ -741,5 +742,5 @@ def network_build(name: str, image: Value, *, classes: Any = None, stem: Any = N
     zero_init_residual: ResNets, as in trm_resnet_options
     vit: vit: its options
     """
-    return g.operate('trm_network_build', g.text(name), image,
-                     g.options('trm_network_options', classes=classes, stem=stem, zero_init_residual=zero_init_residual, vit=vit))
+    return operate('trm_network_build', name, image,
+                   dict(classes=classes, stem=stem, zero_init_residual=zero_init_residual, vit=vit))

@@ -22,6 +22,8 @@ class Planner(Owner):
     more: members of trm_planner_options: ranks, hosts, links, measure_seconds, measure, own_devices, ...
     """
 
+    free = 'trm_planner_destroy'
+
     @takes(_c.trm_planner_options)
     def __init__(self, network, data, model=None, **more):
         self.keep, self.handle = [], None
@@ -71,13 +73,6 @@ class Planner(Owner):
     def save(self, path):
         """Writes the chosen plan as a plan file."""
         call(_c.trm_planner_save, self.handle, text(path))
-
-    def close(self):
-        """Ends the planner."""
-        self.destroy(_c.trm_planner_destroy)
-
-    __del__ = close
-
 
 def read_plan(path):
     """The content of a plan file as a dictionary; its lines under "text"."""

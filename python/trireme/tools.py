@@ -4,8 +4,8 @@ import ctypes
 from ctypes import byref
 
 from . import _c
-from ._call import Freed, call, filled, take
-from ._convert import as_dict, converted, enum, np, options, takes, text, view, word
+from ._call import Freed, call, filled, take, text_of
+from ._convert import array_at, as_dict, converted, enum, expect, np, options, takes, text, view, word
 
 
 class Tokenizer(Freed):
@@ -23,8 +23,7 @@ class Tokenizer(Freed):
         """Learns byte-level BPE from text files; more: min_count, special_tokens."""
         keep = []
         paths = [paths] if isinstance(paths, (str, bytes)) or hasattr(paths, '__fspath__') else list(paths)
-        if not paths or None in paths:
-            raise TypeError(f'Tokenizer.train: text files expected, found {paths!r}')
+        expect(paths and None not in paths, 'Tokenizer.train', 'text files', paths)
         return cls(handle=take(_c.trm_tokenizer_train, (ctypes.c_char_p * len(paths))(*[text(p) for p in paths]), len(paths),
                                byref(options(_c.trm_tokenizer_options, dict(more, vocabulary=vocabulary), keep))))
 
@@ -37,14 +36,11 @@ class Tokenizer(Freed):
 
     def encode(self, words):
         """The ids of a text as an int32 array."""
-        if not isinstance(words, (str, bytes)):
-            raise TypeError(f'Tokenizer.encode: a text expected, found {words!r}')
+        expect(isinstance(words, (str, bytes)), 'Tokenizer.encode', 'a text', words)
         data, tokens = words.encode('utf-8', 'surrogateescape') if isinstance(words, str) else words, _c.trm_tokens()
         try:
             call(_c.trm_tokenizer_encode, self.handle, data, len(data), byref(tokens))
-            ids = np.empty(tokens.count, 'int32')
-            ctypes.memmove(ids.ctypes.data, tokens.ids, ids.nbytes)
-            return ids
+            return array_at(tokens.ids, _c.TRM_INT32, tokens.count).copy()
         finally:
             _c.trm_tokens_free(byref(tokens))
 
@@ -53,10 +49,7 @@ class Tokenizer(Freed):
         ids = converted(np.ravel(ids) if np.size(ids) else np.empty(0, 'int32'), _c.TRM_INT32, 'Tokenizer.decode: ids')
         out, bytes_ = ctypes.c_void_p(), ctypes.c_size_t()
         call(_c.trm_tokenizer_decode, self.handle, ids.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)), len(ids), byref(out), byref(bytes_))
-        try:
-            return ctypes.string_at(out.value, bytes_.value).decode('utf-8', 'replace')
-        finally:
-            _c.trm_free(out)
+        return text_of(out.value, bytes_.value)
 
 
 class _File(Freed):
@@ -85,8 +78,7 @@ _sinks = []
 
 def on_log(function, level='warn'):
     """Sends log lines up to `level` (error, warn, info, debug) to function(level, room, line); None drops them."""
-    if function is not None and not callable(function):
-        raise TypeError(f'on_log: a function or None expected, found {function!r}')
+    expect(function is None or callable(function), 'on_log', 'a function or None', function)
     sink = _c.trm_log_sink((lambda context, kind, room, line: function(word('trm_log_level', kind), room.decode(), line.decode('utf-8', 'replace')))
                            if function else 0)
     _sinks.append(sink)  # other threads may be inside the one before

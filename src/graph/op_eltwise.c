@@ -10,7 +10,11 @@
 
 #include "base/error.h"
 
+#include <math.h>
 #include <stdio.h>
+
+/* The largest whole power that is made of products. */
+enum { POWER_MAX = 64 };
 
 /* ---- shape rules ---- */
 
@@ -285,6 +289,27 @@ trm_node trm_neg(trm_graph *graph, trm_node x) { return trm_scale(graph, x, -1.0
 trm_node trm_scale(trm_graph *graph, trm_node x, double factor) {
     trmi_attrs attrs = {.scale = {.factor = factor}};
     return trmi_graph_add1(graph, TRMI_OP_SCALE, NULL, &x, 1, &attrs);
+}
+
+/* Contract in trireme/graph.h. An even power is the square of its half. */
+trm_node trm_power(trm_graph *graph, trm_node x, double power) {
+    if (power == 0.5) {
+        return trm_sqrt(graph, x);
+    }
+    if (power != floor(power) || fabs(power) > POWER_MAX) {
+        return trm_exp(graph, trm_scale(graph, trm_log(graph, x), power));
+    }
+    if (power < 0) {
+        return trm_div(graph, trm_scalar(graph, 1), trm_power(graph, x, -power));
+    }
+    if (power == 0) {
+        return trm_add(graph, trm_scale(graph, x, 0), trm_scalar(graph, 1));
+    }
+    if (power == 1) {
+        return x;
+    }
+    trm_node half = trm_power(graph, x, floor(power / 2)), even = trm_mul(graph, half, half);
+    return fmod(power, 2) == 0 ? even : trm_mul(graph, even, x);
 }
 
 trm_node trm_cast(trm_graph *graph, trm_node x, trm_dtype dtype) {

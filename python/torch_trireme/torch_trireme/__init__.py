@@ -29,12 +29,12 @@ import torch.distributed as dist
 def _load():
     """Loads libtrireme, of which the extension uses the symbols, and the extension."""
     try:
-        from trireme._library import places
-        candidates = places()
+        from trireme._library import candidates
+        places = candidates()
     except ImportError:
-        candidates = [os.environ.get('TRIREME_LIBRARY') or 'libtrireme.so.0']
+        places = [os.environ.get('TRIREME_LIBRARY') or 'libtrireme.so.0']
     tried = []
-    for place in candidates:
+    for place in places:
         try:
             ctypes.CDLL(place, mode=ctypes.RTLD_GLOBAL)
             break

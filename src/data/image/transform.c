@@ -20,29 +20,37 @@ enum { SIDE_MAX = 65500 };
 
 /* ---- the public constructors ------------------------------------------------------------- */
 
+/* Returns the width of an image; 0 = as its height. */
+static int64_t choose_width(int64_t height, int64_t width) { return width != 0 ? width : height; }
+
 trm_transform trm_transform_decode(bool exact) {
     return (trm_transform){.kind = TRM_TRANSFORM_DECODE, .exact = exact};
 }
 trm_transform trm_transform_random_crop(int64_t height, int64_t width, int64_t padding) {
-    return (trm_transform){
-        .kind = TRM_TRANSFORM_RANDOM_CROP, .height = height, .width = width, .padding = padding};
+    return (trm_transform){.kind = TRM_TRANSFORM_RANDOM_CROP,
+                           .height = height,
+                           .width = choose_width(height, width),
+                           .padding = padding};
 }
 trm_transform trm_transform_random_resized_crop(int64_t height, int64_t width) {
     return (trm_transform){.kind = TRM_TRANSFORM_RANDOM_RESIZED_CROP,
                            .height = height,
-                           .width = width,
+                           .width = choose_width(height, width),
                            .area = {0.08, 1.0},
                            .ratio = {3.0 / 4.0, 4.0 / 3.0}};
 }
 trm_transform trm_transform_center_crop(int64_t height, int64_t width) {
-    return (trm_transform){.kind = TRM_TRANSFORM_CENTER_CROP, .height = height, .width = width};
+    return (trm_transform){
+        .kind = TRM_TRANSFORM_CENTER_CROP, .height = height, .width = choose_width(height, width)};
 }
 trm_transform trm_transform_random_flip(double probability) {
     return (trm_transform){.kind = TRM_TRANSFORM_RANDOM_FLIP, .probability = probability};
 }
 trm_transform trm_transform_resize(int64_t height, int64_t width, trm_resize_align align) {
-    return (trm_transform){
-        .kind = TRM_TRANSFORM_RESIZE, .height = height, .width = width, .align = align};
+    return (trm_transform){.kind = TRM_TRANSFORM_RESIZE,
+                           .height = height,
+                           .width = choose_width(height, width),
+                           .align = align};
 }
 trm_transform trm_transform_resize_shorter(int64_t size, trm_resize_align align) {
     return (trm_transform){

@@ -117,6 +117,11 @@ static trm_node build_softmax(bench *b) {
 static trm_node build_scale(bench *b) {
     return trm_scale(b->graph, add_variable(b, random_shape(b, 0, 3, 4)), -1.7);
 }
+static trm_node build_power(bench *b) { /* 5, -3, 2.5 */
+    trm_node x = of_kind(b, random_shape(b, 0, 3, 3), POSITIVE);
+    return trm_add(b->graph, trm_power(b->graph, x, 5),
+                   trm_mul(b->graph, trm_power(b->graph, x, -3), trm_power(b->graph, x, 2.5)));
+}
 static trm_node build_cast(bench *b) {
     trm_node half = trm_cast(b->graph, add_variable(b, random_shape(b, 1, 3, 4)), TRM_BFLOAT16);
     return trm_cast(b->graph, half, TRM_FLOAT32);
@@ -598,6 +603,7 @@ static const entry entries[] = {E(add),
                                 E(log),
                                 E(sqrt),
                                 E(scale),
+                                E(power),
                                 E(cast),
                                 E(dropout),
                                 E(conv),

@@ -9,14 +9,13 @@ Attributes that are not here are an error that names them.
 import sys
 import types
 
-from ... import distribute, ops
+from ... import _c, distribute, ops, transforms as _t
 from ...callbacks import LossMonitor as _LossMonitor, ModelCheckpoint, TimeMonitor
 from ...data import Dataset as _Dataset
 from ...graph import as_node, current
 from ...model import Context, Model as _Model
 from ...nn import (AvgPool2d as _AvgPool2d, BatchNorm2d as _BatchNorm2d, Conv2d as _Conv2d, Dropout as _Dropout, Flatten, Linear,
                    MaxPool2d as _MaxPool2d, Module, ReLU, Sequential, pair)
-from ... import transforms as _t
 from ..._convert import np
 from ..._library import Error
 
@@ -85,9 +84,7 @@ class Tensor:
     def __float__(self):
         return float(self.value)
 
-    @property
-    def shape(self):
-        return self.value.shape
+    shape = property(lambda self: self.value.shape)
 
 
 class Parameter:
@@ -98,48 +95,34 @@ class Parameter:
 
 # ---- mindspore.dataset ------------------------------------------------------------------------
 
-class _Operation:
-    def __init__(self, made=None):
-        self.made = made
+Decode, Normalize, HWC2CHW = _t.decode, _t.normalize, _t.hwc2chw
 
 
 def RandomCrop(size, padding=0):
     padding = tuple(padding) if isinstance(padding, (tuple, list)) else (padding,) * 4
     if len(set(padding)) != 1:
         raise Error(f'RandomCrop: one padding for all sides is supported (found {padding})')
-    return _Operation(_t.random_crop(*pair(size), padding[0]))
+    return _t.random_crop(*pair(size), padding[0])
 
 
 def RandomHorizontalFlip(prob=0.5):
-    return _Operation(_t.random_flip(prob))
+    return _t.random_flip(prob)
 
 
 def Resize(size, interpolation=None):
-    return _Operation(_t.resize(*size) if isinstance(size, (tuple, list)) else _t.resize_shorter(size))
+    return _t.resize(*size) if isinstance(size, (tuple, list)) else _t.resize_shorter(size)
 
 
 def Rescale(rescale, shift):
-    return _Operation(_t.rescale(rescale, shift))
-
-
-def Normalize(mean, std):
-    return _Operation(_t.normalize(mean, std))
-
-
-def HWC2CHW():
-    return _Operation(_t.hwc2chw())
-
-
-def Decode():
-    return _Operation(_t.decode())
+    return _t.rescale(rescale, shift)
 
 
 def CenterCrop(size):
-    return _Operation(_t.center_crop(*pair(size)))
+    return _t.center_crop(*pair(size))
 
 
 def TypeCast(dtype):
-    return _Operation(None if dtype == int32 else _t.type_cast(dtype))
+    return int32 if dtype == int32 else _t.type_cast(dtype)  # labels are int32 already
 
 
 class _Pipeline:
@@ -154,10 +137,10 @@ class _Pipeline:
 
     def map(self, operations=None, input_columns=None, **more):
         for step in operations if isinstance(operations, (list, tuple)) else [operations]:
-            if not isinstance(step, _Operation):
+            if not isinstance(step, _c.trm_transform) and step is not int32:
                 raise Error(f'map: {step!r} is no operation of mindspore.dataset (found {type(step).__name__})')
-            if step.made is not None and 'label' not in (input_columns or ()):
-                self.made.map(step.made)
+            if step is not int32 and 'label' not in (input_columns or ()):
+                self.made.map(step)
         return self
 
     def shuffle(self, buffer_size):
@@ -196,26 +179,13 @@ def _value(x):
 
 
 def _primitive(function):
-    """A class of operators without options: P.Exp()(x)."""
-    class Primitive:
-        def __call__(self, *inputs):
-            return function(*[_value(x) for x in inputs])
-    return Primitive
+    """Makes operators without options: P.Exp()(x)."""
+    return lambda: lambda *inputs: function(*[_value(x) for x in inputs])
 
 
 def _reduction(function):
-    class Reduction:
-        def __init__(self, keep_dims=False):
-            self.keep_dims = keep_dims
-
-        def __call__(self, x, axis=()):
-            return function(x, None if axis == () else axis, self.keep_dims)
-    return Reduction
-
-
-def scalar_to_array(value):
-    """A constant of rank 0."""
-    return as_node(current(), float(value))
+    """Makes reductions: P.ReduceSum(keep_dims)(x, axis)."""
+    return lambda keep_dims=False: lambda x, axis=(): function(x, None if axis == () else axis, keep_dims)
 
 
 class P:
@@ -231,28 +201,26 @@ class P:
     Shape, Cast = _primitive(lambda x: x.shape), _primitive(ops.cast)
     ReduceSum, ReduceMean, ReduceMax = _reduction(ops.reduce_sum), _reduction(ops.reduce_mean), _reduction(ops.reduce_max)
 
-    class OneHot:
-        def __init__(self, axis=-1):
-            if axis != -1:
-                raise Error(f'OneHot: axis {axis} is not supported (expected -1)')
+    def OneHot(axis=-1):
+        if axis != -1:
+            raise Error(f'OneHot: axis {axis} is not supported (expected -1)')
+        return lambda indices, depth, on_value, off_value: ops.one_hot(indices, depth, float(on_value), float(off_value))
 
-        def __call__(self, indices, depth, on_value, off_value):
-            return ops.one_hot(indices, depth, float(on_value), float(off_value))
-
-    class Concat:
-        def __init__(self, axis=0):
-            self.axis = axis
-
-        def __call__(self, values):
-            return ops.concat(list(values), self.axis)
+    def Concat(axis=0):
+        return lambda values: ops.concat(list(values), axis)
 
 
 class F:
     """mindspore.ops.functional."""
 
-    scalar_to_array = staticmethod(scalar_to_array)
-    shape = staticmethod(lambda x: x.shape)
-    reshape, cast = staticmethod(ops.reshape), staticmethod(ops.cast)
+    def scalar_to_array(value):
+        """A constant of rank 0."""
+        return as_node(current(), float(value))
+
+    def shape(x):
+        return x.shape
+
+    reshape, cast = ops.reshape, ops.cast
 
 
 # ---- mindspore.nn -----------------------------------------------------------------------------
@@ -275,51 +243,44 @@ class Cell(Module):
         return self
 
 
-class _Layer(Cell):
-    """A layer of trireme.nn as a Cell."""
-
-    def __init__(self, layer):
-        self.layer = layer
-
-    def name_parts(self, path):
-        self._path = path
-        self.layer.name_parts(path)
-
-    def construct(self, x):
-        return self.layer(x)
+class Dense(Linear, Cell):
+    def __init__(self, in_channels, out_channels, weight_init=None, bias_init=None, has_bias=True, **more):
+        super().__init__(in_channels, out_channels, has_bias)
 
 
-def Dense(in_channels, out_channels, weight_init=None, bias_init=None, has_bias=True, **more):
-    return _Layer(Linear(in_channels, out_channels, has_bias))
+class Conv2d(_Conv2d, Cell):
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, pad_mode='same', padding=0, dilation=1, group=1, has_bias=False, **more):
+        size = pair(kernel_size)
+        if pad_mode == 'same':
+            if any(k % 2 == 0 for k in size) or stride != 1:
+                raise Error('Conv2d: pad_mode "same" is supported for odd kernels with stride 1; use "pad" with a padding')
+            padding = [dilation * (size[0] // 2), dilation * (size[1] // 2)]
+        super().__init__(in_channels, out_channels, size, stride, 0 if pad_mode == 'valid' else padding, dilation, group, has_bias)
 
 
-def Conv2d(in_channels, out_channels, kernel_size, stride=1, pad_mode='same', padding=0, dilation=1, group=1, has_bias=False, **more):
-    size = pair(kernel_size)
-    if pad_mode == 'same':
-        if any(k % 2 == 0 for k in size) or stride != 1:
-            raise Error('Conv2d: pad_mode "same" is supported for odd kernels with stride 1; use "pad" with a padding')
-        padding = [dilation * (size[0] // 2), dilation * (size[1] // 2)]
-    return _Layer(_Conv2d(in_channels, out_channels, size, stride, 0 if pad_mode == 'valid' else padding, dilation, group, has_bias))
+class BatchNorm2d(_BatchNorm2d, Cell):
+    def __init__(self, num_features, eps=1e-5, momentum=0.9, **more):
+        super().__init__(num_features, eps, 1 - momentum)  # MindSpore's momentum is the weight of the old value
 
 
-def BatchNorm2d(num_features, eps=1e-5, momentum=0.9, **more):
-    return _Layer(_BatchNorm2d(num_features, eps, 1 - momentum))  # MindSpore's momentum is the weight of the old value
+class MaxPool2d(_MaxPool2d, Cell):
+    def __init__(self, kernel_size=1, stride=1, pad_mode='valid', **more):
+        super().__init__(kernel_size, stride, kernel_size // 2 if pad_mode == 'same' else 0)
 
 
-def MaxPool2d(kernel_size=1, stride=1, pad_mode='valid', **more):
-    return _Layer(_MaxPool2d(kernel_size, stride, kernel_size // 2 if pad_mode == 'same' else 0))
+class AvgPool2d(_AvgPool2d, Cell):
+    def __init__(self, kernel_size=1, stride=1, pad_mode='valid', **more):
+        super().__init__(kernel_size, stride)
 
 
-def AvgPool2d(kernel_size=1, stride=1, pad_mode='valid', **more):
-    return _Layer(_AvgPool2d(kernel_size, stride))
+class Dropout(_Dropout, Cell):
+    def __init__(self, keep_prob=0.5, **more):
+        super().__init__(1 - keep_prob)
 
 
-def Dropout(keep_prob=0.5, **more):
-    return _Layer(_Dropout(1 - keep_prob))
-
-
-def SequentialCell(*cells):
-    return _Layer(Sequential(*(cells[0] if len(cells) == 1 and isinstance(cells[0], (list, tuple)) else cells)))
+class SequentialCell(Sequential, Cell):
+    def __init__(self, *cells):
+        super().__init__(*(cells[0] if len(cells) == 1 and isinstance(cells[0], (list, tuple)) else cells))
 
 
 class SoftmaxCrossEntropyWithLogits(Cell):
@@ -380,13 +341,12 @@ class Model:
         return dict(found, acc=found.get('top1'))
 
 
-class CheckpointConfig:
-    def __init__(self, save_checkpoint_steps=1, keep_checkpoint_max=5, **more):
-        self.values = {'every_steps': save_checkpoint_steps, 'keep': keep_checkpoint_max}
+def CheckpointConfig(save_checkpoint_steps=1, keep_checkpoint_max=5, **more):
+    return {'every_steps': save_checkpoint_steps, 'keep': keep_checkpoint_max}
 
 
 def ModelCheckpointOf(prefix='CKP', directory='.', config=None):
-    return ModelCheckpoint(directory, **(config or CheckpointConfig()).values)
+    return ModelCheckpoint(directory, **(config or CheckpointConfig()))
 
 
 # ---- the modules ------------------------------------------------------------------------------
@@ -422,20 +382,17 @@ def install():
     ranks, rules = of('init get_rank get_group_size'), of('Momentum SGD Adam')
     images = of('RandomCrop RandomHorizontalFlip Resize Rescale Normalize HWC2CHW Decode CenterCrop')
     layers = of('Cell Dense Conv2d BatchNorm2d MaxPool2d AvgPool2d Dropout ReLU Flatten SequentialCell SoftmaxCrossEntropyWithLogits')
-    primitives = {k: v for k, v in vars(P).items() if k[0] != '_'}
-    calls = dict(LossMonitor=LossMonitor, TimeMonitor=lambda data_size=None: TimeMonitor(), ModelCheckpoint=ModelCheckpointOf,
-                 CheckpointConfig=CheckpointConfig)
-    _module('', Tensor=Tensor, Parameter=Parameter, Model=Model, _is_trireme=True, **dict(types_, **contexts))
+    primitives, functions = ({k: v for k, v in vars(kind).items() if k[0] != '_'} for kind in (P, F))
+    calls = dict(of('LossMonitor CheckpointConfig'), TimeMonitor=lambda data_size=None: TimeMonitor(), ModelCheckpoint=ModelCheckpointOf)
+    _module('', _is_trireme=True, **of('Tensor Parameter Model'), **types_, **contexts)
     for name, members in (
             ('.context', contexts), ('.communication', ranks), ('.communication.management', ranks), ('.common', types_),
-            ('.common.dtype', types_), ('.dataset', dict(Cifar10Dataset=Cifar10Dataset, ImageFolderDataset=ImageFolderDataset,
-                                                         NumpySlicesDataset=NumpySlicesDataset)),
-            ('.dataset.transforms', {}), ('.dataset.transforms.c_transforms', dict(TypeCast=TypeCast)),
-            ('.dataset.transforms.vision', {}), ('.dataset.transforms.vision.c_transforms', images), ('.dataset.vision', images),
-            ('.dataset.vision.c_transforms', images), ('.ops', primitives), ('.ops.operations', primitives),
-            ('.ops.functional', {k: getattr(F, k) for k in vars(F) if k[0] != '_'}), ('.nn', dict(layers, **rules)), ('.nn.optim', rules),
-            ('.nn.optim.momentum', dict(Momentum=Momentum)), ('.train', dict(calls, Model=Model)), ('.train.callback', calls),
-            ('.train.model', dict(Model=Model, ParallelMode=ParallelMode))):
+            ('.common.dtype', types_), ('.dataset', of('Cifar10Dataset ImageFolderDataset NumpySlicesDataset')), ('.dataset.transforms', {}),
+            ('.dataset.transforms.c_transforms', of('TypeCast')), ('.dataset.transforms.vision', {}),
+            ('.dataset.transforms.vision.c_transforms', images), ('.dataset.vision', images), ('.dataset.vision.c_transforms', images),
+            ('.ops', primitives), ('.ops.operations', primitives), ('.ops.functional', functions), ('.nn', dict(layers, **rules)),
+            ('.nn.optim', rules), ('.nn.optim.momentum', of('Momentum')), ('.train', dict(calls, Model=Model)), ('.train.callback', calls),
+            ('.train.model', of('Model ParallelMode'))):
         _module(name, **members)
 
 

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that would crash, wait for ever, or go on with other values than the caller means: each is refused with a sentence."""
+import collections
+import copy
+import os
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+import trireme
+from trireme import Dataset, distribute, nn, ops, transforms as t
+
+
+def small(**more):
+    return Dataset.open('synth', batch_size=20, shapes={'train_count': 200, 'test_count': 100}, **more)
+
+
+def mlp(image):
+    return ops.mlp(image, [16], 10)
+
+
+def raises(call, kind, sentence):
+    with pytest.raises(kind, match=sentence):
+        call()
+
+
+# ---- objects of the library
+
+def test_objects_with_a_handle_are_not_copied():
+    """Two of them would free one object of the library."""
+    with trireme.Graph() as graph:
+        node = trireme.input('x', 'float32', (2, 3))
+    model = trireme.Model(mlp, small())
+    for made in (small(), model, graph, trireme.Tokenizer(), model.exec, trireme.model.Context()):
+        for call in (copy.copy, copy.deepcopy, pickle.dumps):
+            raises(lambda: call(made), TypeError, f'{type(made).__name__}: it cannot be copied or pickled')
+    raises(lambda: copy.deepcopy(node), TypeError, 'Graph: it cannot be copied')
+    history = trireme.History()
+    model.train(until_step=2, callbacks=[history])
+    assert pickle.loads(pickle.dumps(history)).losses == history.losses
+
+
+def test_a_model_serves_one_thread():
+    model, told, inside, leave = trireme.Model(mlp, small()), [], threading.Event(), threading.Event()
+
+    def other():
+        inside.wait(60)
+        try:
+            model.evaluate(small(usage='test'))
+        except trireme.Error as error:
+            told.append(error.message)
+        leave.set()
+
+    def wait(progress):
+        inside.set()
+        assert leave.wait(60)
+        assert model.evaluate(small(usage='test'))['samples'] == 100  # a callback may call
+    thread = threading.Thread(target=other)
+    thread.start()
+    model.train(until_step=1, callbacks=[wait])
+    thread.join()
+    assert len(told) == 1 and 'Model: another thread is in a call of this model (trm_model_evaluate was called)' in told[0]
+    model.train(until_step=2)
+
+
+# ---- networks
+
+def test_nodes_are_not_compared_with_numbers():
+    """Python's answer would be False, which counts as 0."""
+    with trireme.Graph():
+        x = trireme.input('x', 'float32', (4, 3))
+        for call in (lambda: (x == 0) * x, lambda: 0 != x, lambda: x == np.zeros(3), lambda: x == 'a'):
+            raises(call, TypeError, 'a node has no values while the network is built: == and != cannot compare it')
+        assert x == x and x != x + 0 and x in [x] and x is not None and x != None and len({x, x}) == 1  # noqa: E711
+
+
+def test_modules_in_lists_of_lists_and_with_a_way_back():
+    class Part(nn.Module):
+        def __init__(self, whole):
+            self.whole, self.fc = whole, nn.Linear(8, 8)
+
+        def forward(self, x):
+            return ops.linear(self.fc(x), self.parameter('graph', (8, 8), 'linear'))
+
+    class Whole(nn.Module):
+        def __init__(self):
+            self.rows = [[nn.Linear(3072, 8)], {'last': (nn.Linear(8, 10),)}]
+            self.part = Part(self)
+
+        def forward(self, image):
+            return self.rows[1]['last'][0](self.part(self.rows[0][0](image.flatten())))
+    whole = Whole()
+    assert set(trireme.Model(whole, small()).state_dict()) == {
+        'rows.0.0.weight', 'rows.0.0.bias', 'rows.1.last.0.weight', 'rows.1.last.0.bias', 'part.fc.weight', 'part.fc.bias', 'part.graph'}
+    assert len(list(whole.modules())) == 5
+    raises(lambda: nn.Sequential([nn.Linear(3, 2)]), TypeError, 'Sequential: Modules and functions expected')
+    fc0, fc1 = nn.Linear(3072, 8), nn.Linear(8, 10)
+    raises(lambda: trireme.Model(lambda image: fc1(fc0(image.flatten())), small()), trireme.Error, "'weight' is the name of two leaves .*; give one another name")
+
+
+def test_a_network_is_the_same_in_each_call():
+    for network in (lambda image: ops.mlp(image, [16], 10 if trireme.graph.current().training else 5),
+                    lambda image: ops.mlp(image, [16] if trireme.graph.current().training else [16, 16], 10)):
+        model = trireme.Model(network, small())
+        raises(lambda: model.evaluate(small(usage='test')), trireme.Error, 'has no such parameter .*; build both graphs with the same parameters')
+
+
+def test_steps_need_all_inputs():
+    with trireme.Graph() as g:
+        x, y = (trireme.input(name, 'float32', (2, 3)) for name in ('x', 'y'))
+        loss = ((x * trireme.parameter('w', (3,), 'one') - y) ** 2).mean()
+    made, ones = trireme.Exec(g, loss), np.ones((2, 3), 'float32')
+    raises(lambda: made.step(0.1, x=ones), trireme.Error, r"input 'y' has no values \(1 of 2 inputs have some\); feed it, or write to its memory")
+    raises(trireme.Exec(g, loss).forward, trireme.Error, "input 'x' has no values")
+    assert made.step(0.0, y=ones * 3) == 4  # x keeps its values
+    made.input('y')[:] = 1
+    assert made.step(0.0) == 0
+    other = trireme.Exec(g, loss)
+    other.input('y')[:] = 3
+    assert other.step(0.0, x=ones) == 4
+
+
+# ---- callbacks
+
+def test_callbacks_that_raise_at_odd_moments_leave_a_sound_model(tmp_path):
+    test, model = small(usage='test'), trireme.Model(mlp, small())
+
+    def broken(progress):
+        raise LookupError('mine')
+    for hook, step in (('on_begin', 0), ('on_epoch_begin', 0), ('on_gradients', 0), ('on_step_end', 1), ('on_checkpoint', 2), ('on_epoch_end', 10),
+                       ('on_evaluated', 20), ('on_end', 30)):
+        for sink in ([False, True] if hook == 'on_epoch_end' else [False]):
+            callbacks = [trireme.ModelCheckpoint(tmp_path / hook, every_steps=1), trireme.EvaluateEvery(test), trireme.Lambda(**{hook: broken})]
+            raises(lambda: model.train(until_epoch=model.global_step // 10 + 1, callbacks=callbacks), LookupError, 'mine')
+    after = model.global_step
+    model.train(until_step=after + 1, callbacks=[trireme.ModelCheckpoint(tmp_path / 'after', every_steps=1)])
+    assert model.resume(tmp_path / 'after') and model.global_step == after + 1 and model.evaluate(test)['samples'] == 100
+
+
+@pytest.mark.parametrize('error', [StopIteration('mine'), GeneratorExit('mine'), MemoryError('mine'), trireme.Error('mine', -3), RuntimeError('generator raised StopIteration')])
+def test_any_exception_of_a_callback_is_raised(error):
+    def broken(progress):
+        raise error
+    with pytest.raises(type(error)) as caught:
+        trireme.Model(mlp, small()).train(until_step=3, callbacks=[broken])
+    assert caught.value is error
+
+
+@pytest.mark.parametrize('move', [lambda data, model: data.seek(0), lambda data, model: data.next(), lambda data, model: model.evaluate(data)])
+def test_a_callback_that_moves_the_data_of_its_training_is_told(move):
+    data = small()
+    model = trireme.Model(mlp, data)
+
+    def callback(progress):
+        move(data, model)
+    raises(lambda: model.train(until_step=4, callbacks=[callback]), trireme.Error, 'it was read or moved beside its training .by a callback.., use another dataset')
+
+
+def test_metrics_do_not_write():
+    def write(logits, batch):
+        logits[:] = 0
+        return 1, 2
+    raises(lambda: trireme.Model(mlp, small(), metrics=[trireme.Metric('m', write)]).evaluate(small(usage='test')), ValueError, 'read-only')
+
+
+def test_estimators_have_metrics():
+    def run(**more):
+        estimator = trireme.Estimator(lambda mode, params: trireme.EstimatorSpec(mlp, metrics=[trireme.Metric('m', **more)]))
+        spec = trireme.TrainSpec(lambda context: small(), max_steps=2)
+        return trireme.train_and_evaluate(estimator, spec, trireme.EvalSpec(lambda context: small(usage='test')))
+    assert run(add=lambda logits, batch: (1, 2))['evaluation']['m'] == 0.5
+    raises(lambda: run(add=lambda logits, batch: 1 / 0), ZeroDivisionError, '')
+    raises(lambda: run(add=lambda logits, batch: (1, 2), value=lambda sums: 1 / 0), ZeroDivisionError, '')
+
+
+def test_intervals_of_the_event_file():
+    raises(lambda: trireme.Model(mlp, small()).train(until_step=1, callbacks=[trireme.TensorBoard('nowhere', histogram_epochs=-1)]), trireme.Error, 'below 0')
+    assert not os.path.exists('nowhere')
+
+
+# ---- data
+
+@pytest.mark.parametrize('threads', [0, 1])
+def test_a_function_that_reads_its_own_dataset_is_told(threads):
+    """It would wait for itself for ever."""
+    own = []
+    for call in (lambda: own[0].next(), lambda: own[0].seek(0)):
+        own[:] = [Dataset.samples(lambda index: (call(), 1.0)[1], 8, {'x': ('float32', ())}).batch(2)]
+        if threads:
+            own[0].prefetch(2, threads)
+        raises(own[0].next, trireme.Error, 'a function that fills a batch of a dataset reads this dataset itself; use another one')
+    outer = Dataset.samples(lambda index: float(own[0].sample_count), 8, {'x': ('float32', ())})
+    assert outer.next()['x'] == 8
+
+
+def test_iterables_are_named_when_they_are_none():
+    batch = np.zeros((2, 3), 'float32')
+    raises(lambda: Dataset.iterable(lambda: batch), TypeError, 'Dataset.iterable: an iterable of batches expected, found <function')
+    for names in (('x', 'x'), 3):
+        raises(lambda: Dataset.iterable([(batch, batch)], names=names), TypeError, 'Dataset.iterable: names: one text, or several that differ expected')
+    raises(lambda: Dataset.iterable([batch], names='x', count=1.5), TypeError, 'Dataset: count and classes: whole numbers expected')
+    raises(lambda: Dataset.samples(lambda index: 1.0, 'a', {'x': ('float32', ())}), TypeError, 'Dataset: count and classes: whole numbers expected')
+    raises(lambda: list(Dataset.iterable([batch, batch.astype('int32')], names='x')), trireme.Error, 'another form .found x int32')
+    raises(lambda: list(Dataset.iterable([{'x': batch, 'y': batch}, {'x': batch}])), trireme.Error, 'another form')
+
+    class Ends:
+        """Its second epoch has one batch."""
+        epochs = 0
+
+        def __len__(self):
+            return 3
+
+        def __iter__(self):
+            self.epochs += 1
+            return iter([batch] * (3 if self.epochs == 1 else 1))
+    data = Dataset.iterable(Ends(), names='x')
+    assert len(list(data)) == 3
+    raises(lambda: list(data), trireme.Error, 'has ended after 2 samples, before its epoch')
+
+
+def test_a_transform_that_removes_a_field_is_named():
+    data = Dataset.arrays({'x': np.zeros((4, 3), 'float32')}).map(lambda sample, rng: sample.pop('x'))
+    raises(data.next, TypeError, "the field 'x' was replaced")
+
+
+def test_files_of_clicks_are_sources(tmp_path):
+    rows = {'criteo': '\t'.join(['1'] + ['3'] * 13 + ['a'] * 26) + '\n', 'csv': '1,x,y\n', 'libsvm': '1 3:1 4:2\n', 'slots': 'click:1 7:5 7:6 8:9\n',
+            'avazu': '1,1,14102100' + ',3' * 21 + '\n'}
+    for kind, row in rows.items():
+        (tmp_path / kind).write_text(row * 4 if kind != 'csv' else 'label,a,b\n' + row * 4)
+        more = {} if kind == 'libsvm' else {'buckets': 100}
+        assert {'label', 'keys'} <= set(Dataset.source(kind, tmp_path / kind, **more).batch(2).next()), kind
+    raises(lambda: Dataset.source('click_tfrecord', tmp_path / 'none'), trireme.Error, 'none')
+    raises(lambda: Dataset.source('cifar10', tmp_path, buckets=3), TypeError, r'Dataset.source: cifar10 takes no options \(found buckets\)')
+
+
+def test_a_window_is_as_wide_as_high():
+    for made in (t.random_crop(8), t.center_crop(8), t.resize(8), t.random_resized_crop(8)):
+        assert (made.height, made.width) == (8, 8)
+    assert t.resize(8, 9).width == 9 and 'half_pixel, original, antialias' in t.resize.__doc__
+
+
+# ---- arrays
+
+class OnlyDLPack:
+    """An array of a framework that has DLPack alone."""
+
+    def __init__(self, give):
+        self.give = give
+
+    def __dlpack__(self, **more):
+        return self.give()
+
+
+def test_dlpack_of_odd_arrays():
+    from trireme._convert import tensor
+    fixed, floats = np.zeros(3, 'float32'), np.arange(12, dtype='float32').reshape(4, 3)
+    fixed.setflags(write=False)
+    for array in (floats, floats[2:3], floats[1:, :], floats[:0], floats[:, :1][:1], floats[0, 1:2], np.zeros((3, 0), 'float32').T, floats[None, :, None][..., :]):
+        made, keep = tensor(OnlyDLPack(array.__dlpack__))
+        assert made.dtype == 1 and tuple(made.shape.dim[:array.ndim]) == array.shape and (array.size == 0 or made.data == array.ctypes.data)
+    for array in (floats.T, floats[:, 1:], floats[::-1], floats[::2], np.lib.stride_tricks.as_strided(floats[:1, :1], (4, 4), (0, 4))):
+        raises(lambda: tensor(OnlyDLPack(array.__dlpack__), 'it'), trireme.Error, 'it: the array of shape .* is not contiguous')
+    raises(lambda: tensor(OnlyDLPack(np.zeros((1,) * 7, 'float32').__dlpack__)), trireme.Error, 'too many dimensions')
+    for give in (fixed.__dlpack__, lambda: None, lambda: [1]):
+        raises(lambda: tensor(OnlyDLPack(give), 'it'), trireme.Error, 'it: the array gives no memory by DLPack')
+
+
+def test_booleans_by_dlpack_are_booleans():
+    torch = pytest.importorskip('torch')
+    try:
+        capsule = torch.utils.dlpack.to_dlpack(torch.tensor([True, False]))
+    except RuntimeError:
+        pytest.skip('this torch gives no booleans by DLPack')
+    array = OnlyDLPack(lambda: capsule)
+    raises(lambda: distribute.all_reduce(array, 'mean'), trireme.Error, 'mean of booleans')
+
+
+def test_collectives_take_parameters_and_named_tuples():
+    pair = collections.namedtuple('Pair', 'a b')
+    comm = distribute.Communicator()
+    assert comm.all_gather(3.0).shape == (1, 1) and comm.all_gather([1, 2]).tolist() == [[1, 2]]
+    torch = pytest.importorskip('torch')
+    assert comm.all_gather(torch.nn.Parameter(torch.ones(3))).tolist() == [[1, 1, 1]] and comm.all_to_all(torch.ones(1, 3).t().contiguous().t()).shape == (1, 3)
+    assert distribute.shard_and_rebatch(pair(np.zeros(4), np.ones(4)), 2)[0].b[0] == 1
