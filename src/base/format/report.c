@@ -77,6 +77,13 @@ trmi_report_node *trmi_report_close(trmi_report *report) {
     return report->level > 1 ? report->open[--report->level] : NULL;
 }
 
+void trmi_report_set_rows(trmi_report *report) {
+    trmi_report_node *node = report->level > 0 ? report->open[report->level - 1] : NULL;
+    if (node != NULL) {
+        node->rows = true;
+    }
+}
+
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
 /* Appends a value that has no values. */
@@ -98,8 +105,9 @@ static void print_scalar(trmi_text *text, const trmi_report_value *value) {
     }
 }
 
-/* Appends a value with all values in it. */
-static void print_json(const trmi_report *report, const trmi_report_node *node, trmi_text *text) {
+/* Appends a value with all values in it. `rows`: so many of those around it have rows. */
+static void print_json(const trmi_report *report, const trmi_report_node *node, int rows,
+                       trmi_text *text) {
     bool array = node->value.kind == TRMI_REPORT_ARRAY, first = true;
     if (!array && node->value.kind != TRMI_REPORT_OBJECT) {
         print_scalar(text, &node->value);
@@ -110,13 +118,19 @@ static void print_json(const trmi_report *report, const trmi_report_node *node, 
         if (n->value.key != NULL && n->value.key[0] == '#' && !report->foreign) {
             continue;
         }
-        trmi_text_append(text, ", ", first ? 0 : 1 + report->spaced);
+        trmi_text_append(text, ", ", first ? 0 : 1 + (report->spaced && !node->rows));
+        if (node->rows) {
+            trmi_text_printf(text, "\n%*s", 2 * (rows + 1), "");
+        }
         first = false;
         if (n->value.key != NULL) {
             trmi_text_json_string(text, n->value.key);
             trmi_text_append(text, ": ", 1 + report->spaced);
         }
-        print_json(report, n, text);
+        print_json(report, n, rows + node->rows, text);
+    }
+    if (node->rows && !first) {
+        trmi_text_printf(text, "\n%*s", 2 * rows, "");
     }
     trmi_text_append(text, array ? "]" : "}", 1);
 }
@@ -125,7 +139,7 @@ static void print_json(const trmi_report *report, const trmi_report_node *node, 
 char *trmi_report_end(trmi_report *report) {
     bool failed = report->arena.failed || report->text.failed;
     if (report->json && !failed) {
-        print_json(report, report->open[0], &report->text);
+        print_json(report, report->open[0], 0, &report->text);
     }
     trmi_text_append(&report->text, "\n", report->json && report->spaced);
     failed = failed || report->text.failed;

@@ -71,6 +71,7 @@ struct trmi_report_node {
     trmi_report_value value;
     trmi_report_node *first, *last; /* of an object or array: its values; NULL: none */
     trmi_report_node *next;         /* the next value of the object or array that has this one */
+    bool rows;                      /* JSON has each of its values on a line of its own */
 };
 
 /* Objects and arrays inside each other, at most. */
@@ -136,6 +137,9 @@ void trmi_report_put_values(trmi_report *report, const trmi_report_value *values
 void trmi_report_open_object(trmi_report *report, const char *key);
 void trmi_report_open_array(trmi_report *report, const char *key);
 trmi_report_node *trmi_report_close(trmi_report *report);
+/* Makes JSON put each value of what is open on a line of its own, indented by two blanks: for files
+ * that people edit. */
+void trmi_report_set_rows(trmi_report *report);
 
 /* Append text to the report: a line about the report; about one value of it (NULL: nothing); and
  * the same line for each value of the array or object at `path`, with `between` between them (NULL:

@@ -82,6 +82,36 @@ static void json_is_appended(void **state) {
     check_line("[#large]%d", "-");
 }
 
+/* Values of what has rows stand on lines of their own, indented by the rows around them. */
+static void json_has_rows(void **state) {
+    trmi_report r;
+    trmi_report_begin(&r, true);
+    r.spaced = true;
+    trmi_report_set_rows(&r);
+    trmi_report_put(&r, trmi_string("version", "1.0"));
+    trmi_report_open_array(&r, "servers");
+    trmi_report_set_rows(&r);
+    for (int i = 0; i < 2; i++) {
+        trmi_report_open_object(&r, NULL);
+        trmi_report_put(&r, trmi_int("id", i), trmi_bool("here", true));
+        trmi_report_open_array(&r, "devices");
+        trmi_report_set_rows(&r);
+        for (int k = 0; k < 2 * i; k++) {
+            trmi_report_put(&r, trmi_int(NULL, k));
+        }
+        trmi_report_close(&r);
+        trmi_report_close(&r);
+    }
+    trmi_report_close(&r);
+    char *text = trmi_report_end(&r);
+    assert_non_null(text);
+    assert_string_equal(text, "{\n  \"version\": \"1.0\",\n  \"servers\": [\n"
+                              "    {\"id\": 0, \"here\": true, \"devices\": []},\n"
+                              "    {\"id\": 1, \"here\": true, \"devices\": [\n      0,\n      1\n"
+                              "    ]}\n  ]\n}\n");
+    trm_free(text);
+}
+
 /* Each conversion prints its kind of value, with flags, width, precision and factor. */
 static void lines_print_values(void **state) {
     check_line("", "");
@@ -162,9 +192,13 @@ static void levels_are_limited(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_is_the_tree),   cmocka_unit_test(json_is_appended),
-        cmocka_unit_test(lines_print_values), cmocka_unit_test(missing_values_print_a_dash),
-        cmocka_unit_test(lines_repeat),       cmocka_unit_test(missing_memory_gives_no_report),
+        cmocka_unit_test(json_is_the_tree),
+        cmocka_unit_test(json_is_appended),
+        cmocka_unit_test(json_has_rows),
+        cmocka_unit_test(lines_print_values),
+        cmocka_unit_test(missing_values_print_a_dash),
+        cmocka_unit_test(lines_repeat),
+        cmocka_unit_test(missing_memory_gives_no_report),
         cmocka_unit_test(levels_are_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

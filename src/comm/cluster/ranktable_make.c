@@ -19,111 +19,116 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Hands the finished text to the caller; fails if there was no memory for it. */
-static trm_status return_text(trmi_text *text, char **out, trm_error *err) {
-    if (text->failed || text->data == NULL) {
-        trmi_text_free(text);
-        return TRMI_NO_MEMORY(err, "for the text of a rank table");
+/* Puts a number as a table has it: as text. */
+static void put_number(trmi_report *r, const char *key, int32_t value) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    trmi_report_put(r, trmi_string(key, text));
+}
+
+/* Puts the members of a device that both forms have. `ip`: "" if it has none. */
+static void put_device(trmi_report *r, int32_t id, const char *ip) {
+    put_number(r, "device_id", id);
+    if (ip[0] != '\0') {
+        trmi_report_put(r, trmi_string("device_ip", ip));
     }
-    *out = text->data;
-    return TRM_OK;
 }
 
-/* The members of a device that both writers use. */
-typedef struct device {
-    int32_t id;
-    const char *ip; /* "" if the device has none */
-} device;
-
-/* Write parts of JSON: a member with a text value, and the members of a device. */
-static void put_string(trmi_text *text, const char *key, const char *value, const char *end) {
-    trmi_text_printf(text, "\"%s\": ", key);
-    trmi_text_json_string(text, value);
-    trmi_text_append(text, end, strlen(end));
-}
-
-/* Appends the members of a device. */
-static void put_device(trmi_text *text, const device *one, const char *end) {
-    trmi_text_printf(text, "\"device_id\": \"%d\"", one->id);
-    if (one->ip[0] != '\0') {
-        trmi_text_append(text, ", ", 2);
-        put_string(text, "device_ip", one->ip, "");
-    }
-    trmi_text_append(text, end, strlen(end));
-}
-
-/* Writes version 1.0. Ranks of one server follow each other, so a new server starts a new
- * object. */
-static void write_v1(trmi_text *text, const trm_rank_table *table) {
-    trmi_text_printf(text,
-                     "{\n  \"version\": \"1.0\",\n  \"server_count\": \"%d\",\n"
-                     "  \"server_list\": [",
-                     table->server_count);
-    for (int32_t r = 0; r < table->size; r++) {
-        const trmi_table_row *row = &table->rows[r];
+/* Puts version 1.0. Ranks of one server follow each other, so a new server starts a new object. */
+static void put_v1(trmi_report *r, const trm_rank_table *table) {
+    trmi_report_put(r, trmi_string("version", "1.0"));
+    put_number(r, "server_count", table->server_count);
+    trmi_report_open_array(r, "server_list");
+    trmi_report_set_rows(r);
+    for (int32_t rank = 0; rank < table->size; rank++) {
+        const trmi_table_row *row = &table->rows[rank];
         const trmi_table_server *server = &table->servers[row->server];
-        if (r == 0 || row->server != row[-1].server) {
-            trmi_text_printf(text, "%s\n    {", r == 0 ? "" : "\n    ]},");
-            put_string(text, "server_id", server->id, ", ");
+        if (rank == 0 || row->server != row[-1].server) {
+            trmi_report_open_object(r, NULL);
+            trmi_report_put(r, trmi_string("server_id", server->id));
             if (server->host_ip != NULL) {
-                put_string(text, "host_ip", server->host_ip, ", ");
+                trmi_report_put(r, trmi_string("host_ip", server->host_ip));
             }
-            trmi_text_printf(text, "\"device\": [");
-        } else {
-            trmi_text_append(text, ",", 1);
+            trmi_report_open_array(r, "device");
+            trmi_report_set_rows(r);
         }
-        trmi_text_printf(text, "\n      {");
-        put_device(text, &(device){row->device_id, row->device_ip}, ", ");
+        trmi_report_open_object(r, NULL);
+        put_device(r, row->device_id, row->device_ip);
         if (row->device_port != 0) {
-            trmi_text_printf(text, "\"device_port\": \"%d\", ", row->device_port);
+            put_number(r, "device_port", row->device_port);
         }
-        trmi_text_printf(text, "\"rank_id\": \"%d\"}", r);
+        put_number(r, "rank_id", rank);
+        trmi_report_close(r);
+        if (rank + 1 == table->size || row[1].server != row->server) {
+            trmi_report_close(r); /* the devices, and their server */
+            trmi_report_close(r);
+        }
     }
-    trmi_text_printf(text, "\n    ]}\n  ],\n  \"status\": \"completed\"\n}\n");
+    trmi_report_close(r);
 }
 
-/* Writes the lab form. para_plane_nic_*: one network interface for each device of the first
+/* Puts the group of the lab form: an instance for each rank. */
+static void put_group(trmi_report *r, const trm_rank_table *table) {
+    trmi_report_open_object(r, NULL);
+    trmi_report_set_rows(r);
+    put_number(r, "device_num", table->size);
+    put_number(r, "server_num", table->server_count);
+    trmi_report_put(r, trmi_string("group_name", ""));
+    put_number(r, "instance_count", table->size);
+    trmi_report_open_array(r, "instance_list");
+    trmi_report_set_rows(r);
+    for (int32_t rank = 0; rank < table->size; rank++) {
+        const trmi_table_row *row = &table->rows[rank];
+        trmi_report_open_object(r, NULL);
+        trmi_report_open_array(r, "devices");
+        trmi_report_open_object(r, NULL);
+        put_device(r, row->device_id, row->device_ip);
+        trmi_report_close(r);
+        trmi_report_close(r);
+        put_number(r, "rank_id", rank);
+        trmi_report_put(r, trmi_string("server_id", table->servers[row->server].id));
+        trmi_report_close(r);
+    }
+    trmi_report_close(r);
+    trmi_report_close(r);
+}
+
+/* Puts the lab form. para_plane_nic_*: interfaces eth0, eth1, ..., one for each device of the first
  * server. */
-static void write_lab(trmi_text *text, const trm_rank_table *table) {
-    trmi_text_printf(text,
-                     "{\n  \"board_id\": \"0x0000\",\n  \"chip_info\": \"%s\",\n"
-                     "  \"deploy_mode\": \"lab\",\n  \"group_count\": \"1\",\n  \"group_list\": [\n"
-                     "    {\n      \"device_num\": \"%d\",\n      \"server_num\": \"%d\",\n"
-                     "      \"group_name\": \"\",\n      \"instance_count\": \"%d\",\n"
-                     "      \"instance_list\": [",
-                     table->chip_910 ? "910" : "cpu", table->size, table->server_count,
-                     table->size);
-    for (int32_t r = 0; r < table->size; r++) {
-        const trmi_table_row *row = &table->rows[r];
-        trmi_text_printf(text, "%s\n        {\"devices\": [{", r == 0 ? "" : ",");
-        put_device(text, &(device){row->device_id, row->device_ip}, "}], ");
-        trmi_text_printf(text, "\"rank_id\": \"%d\", ", r);
-        put_string(text, "server_id", table->servers[row->server].id, "}");
-    }
-    trmi_text_printf(text, "\n      ]\n    }\n  ],\n");
-    /* Write interfaces eth0, eth1, ...: one for each device of a server. */
+static void put_lab(trmi_report *r, const trm_rank_table *table) {
+    trmi_report_put(r, trmi_string("board_id", "0x0000"),
+                    trmi_string("chip_info", table->chip_910 ? "910" : "cpu"),
+                    trmi_string("deploy_mode", "lab"), trmi_string("group_count", "1"));
+    trmi_report_open_array(r, "group_list");
+    trmi_report_set_rows(r);
+    put_group(r, table);
+    trmi_report_close(r);
     int32_t nics = table->servers[0].count;
-    trmi_text_printf(text,
-                     "  \"para_plane_nic_location\": \"%s\",\n"
-                     "  \"para_plane_nic_name\": [",
-                     table->chip_910 ? "device" : "host");
+    trmi_report_put(r, trmi_string("para_plane_nic_location", table->chip_910 ? "device" : "host"));
+    trmi_report_open_array(r, "para_plane_nic_name");
     for (int32_t n = 0; n < nics; n++) {
-        trmi_text_printf(text, "%s\"eth%d\"", n ? ", " : "", n);
+        char name[16];
+        snprintf(name, sizeof name, "eth%d", n);
+        trmi_report_put(r, trmi_string(NULL, name));
     }
-    trmi_text_printf(
-        text, "],\n  \"para_plane_nic_num\": \"%d\",\n  \"status\": \"completed\"\n}\n", nics);
+    trmi_report_close(r);
+    put_number(r, "para_plane_nic_num", nics);
 }
 
 /* Writes the table in one of the two forms that can be written. */
 static trm_status write_table(const trm_rank_table *table, trm_rank_table_form form, char **json,
                               trm_error *err) {
-    trmi_text text = {0};
+    trmi_report r;
+    trmi_report_begin(&r, true);
+    trmi_report_set_rows(&r);
+    r.spaced = true;
     if (form == TRM_RANK_TABLE_GROUPS) {
-        write_lab(&text, table);
+        put_lab(&r, table);
     } else {
-        write_v1(&text, table);
+        put_v1(&r, table);
     }
-    return return_text(&text, json, err);
+    trmi_report_put(&r, trmi_string("status", "completed"));
+    return trmi_report_give(&r, "for the text of a rank table", json, err);
 }
 
 /* Adds a host of the list with all its devices, 0 to devices - 1; ranks are numbered in order.

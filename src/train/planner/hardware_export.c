@@ -185,44 +185,47 @@ typedef struct mindspore_cuts {
     char table[64], norm[64], column[2][64], row[2][64], experts[64]; /* [1]: turned weights */
 } mindspore_cuts;
 
-/* Appends the strategy of one more operator. block: NULL, or the path of a block's parameters. */
-static void put_strategy(trmi_text *t, const char *primitive, const char *block, int64_t number,
+/* Puts the strategy of one more operator. block: NULL, or the path of a block's parameters. */
+static void put_strategy(trmi_report *r, const char *primitive, const char *block, int64_t number,
                          const char *parameter, int64_t stage, const char *cuts) {
     char path[48] = "";
     if (block != NULL) {
         snprintf(path, sizeof path, block, (long long)number);
     }
-    trmi_text_printf(t, ",\n    \"%s_%s%s\": {\"stage\": %lld, \"parallel_strategy\": %s}",
-                     primitive, path, parameter, (long long)stage, cuts);
+    /* names live as long as the report */
+    trmi_report_open_object(r, trmi_arena_printf(&r->arena, "%s_%s%s", primitive, path, parameter));
+    trmi_report_put(r, trmi_int("stage", stage), trmi_json_value("parallel_strategy", cuts));
+    trmi_report_close(r);
 }
 
-/* Appends the strategies of one block. */
-static void put_block(trmi_text *t, const trmi_transformer *m, const mindspore_names *names,
+/* Puts the strategies of one block. */
+static void put_block(trmi_report *r, const trmi_transformer *m, const mindspore_names *names,
                       const mindspore_cuts *cuts, int64_t number, int64_t stage) {
     const bool experts = m->experts > 0 && number >= m->dense;
     const int inner = m->gated ? 2 : 1; /* columns and one row of the inner layer come last */
     for (int i = 0; i < 2; i++) {
-        put_strategy(t, names->norm, names->block, number, names->norms[i], stage, cuts->norm);
+        put_strategy(r, names->norm, names->block, number, names->norms[i], stage, cuts->norm);
     }
     for (int i = 0; i < 3 + (experts ? 0 : inner); i++) {
-        put_strategy(t, "MatMul", names->block, number, names->columns[i], stage,
+        put_strategy(r, "MatMul", names->block, number, names->columns[i], stage,
                      cuts->column[names->turned_column[i]]);
     }
     for (int i = 0; i < 2 - experts; i++) {
-        put_strategy(t, "MatMul", names->block, number, names->rows[i], stage,
+        put_strategy(r, "MatMul", names->block, number, names->rows[i], stage,
                      cuts->row[names->turned_row[i]]);
     }
     for (int i = 0; experts && i < 2 + m->gated; i++) {
         char name[64];
         snprintf(name, sizeof name, "feed_forward.routed_experts.ffn.%s.weight",
                  mindspore_experts[i]);
-        put_strategy(t, "BatchMatMul", names->block, number, name, stage, cuts->experts);
+        put_strategy(r, "BatchMatMul", names->block, number, name, stage, cuts->experts);
     }
 }
 
-/* Appends a file of strategies as MindSpore's option strategy_ckpt_config reads it
+/* Puts a file of strategies as MindSpore's option strategy_ckpt_config reads it
  * (strategy_checkpoint_info.cc), for the models of MindFormers. */
-static void put_mindspore(trmi_text *t, const trm_hardware_plan *p, const trmi_parallelism *plan) {
+static void put_mindspore(trmi_report *r, const trm_hardware_plan *p,
+                          const trmi_parallelism *plan) {
     const trmi_transformer *m = &p->model;
     const mindspore_names *names = m->gated || m->experts > 0 ? &mindspore_llama : &mindspore_gpt2;
     const long long dp = plan->data, tp = plan->tensor, cp = plan->context, ep = plan->experts;
@@ -235,59 +238,82 @@ static void put_mindspore(trmi_text *t, const trm_hardware_plan *p, const trmi_p
     snprintf(cuts.row[0], sizeof cuts.row[0], "[[%lld, %lld], [1, %lld]]", dp * cp, tp, tp);
     snprintf(cuts.row[1], sizeof cuts.row[1], "[[%lld, %lld], [%lld, 1]]", dp * cp, tp, tp);
     snprintf(cuts.experts, sizeof cuts.experts, "[[%lld, 1, 1], [%lld, 1, 1]]", ep, ep);
-    trmi_text_printf(t,
-                     "{\n  \"current_stage\": 0,\n  \"parallel_strategy_item\": {\n"
-                     "    \"Gather_%s\": {\"stage\": 0, \"parallel_strategy\": %s}",
-                     names->table, cuts.table);
+    trmi_report_put(r, trmi_int("current_stage", 0));
+    trmi_report_open_object(r, "parallel_strategy_item");
+    trmi_report_set_rows(r);
+    put_strategy(r, "Gather", NULL, 0, names->table, 0, cuts.table);
     for (int64_t v = 0, block = 0; v < plan->stages * plan->chunks; v++) {
         for (int64_t end = block + trmi_run_blocks(m, plan, v); block < end; block++) {
-            put_block(t, m, names, &cuts, block, v % plan->stages);
+            put_block(r, m, names, &cuts, block, v % plan->stages);
         }
     }
-    put_strategy(t, "MatMul", NULL, 0, names->head, plan->stages - 1, cuts.column[0]);
-    trmi_text_printf(t, "\n  },\n  \"parallel_layout_item\": {}\n}\n");
+    put_strategy(r, "MatMul", NULL, 0, names->head, plan->stages - 1, cuts.column[0]);
+    trmi_report_close(r);
+    trmi_report_put(r, trmi_json_value("parallel_layout_item", "{}"));
 }
 
-/* Appends how many blocks each stage recomputes, whole and in their norms and activations. */
-static void put_mindspore_recompute(trmi_text *t, const trm_hardware_plan *p,
+/* Puts how many blocks each stage recomputes, whole and in their norms and activations. */
+static void put_mindspore_recompute(trmi_report *r, const trm_hardware_plan *p,
                                     const trmi_parallelism *plan) {
     trmi_block_price price[2];
     trmi_block_price_of(&p->problem, plan, &price[0], &price[1]);
+    trmi_report_open_object(r, "recompute");
     for (int selective = 0; selective < 2; selective++) {
-        trmi_text_printf(t, "%s",
-                         selective ? "], \"select_blocks\": [" : "  \"recompute\": {\"blocks\": [");
+        trmi_report_open_array(r, selective ? "select_blocks" : "blocks");
         for (int64_t s = 0; s < plan->stages; s++) {
             const trmi_stage_again again = trmi_stage_recompute(&p->problem, plan, price, s);
-            trmi_text_printf(t, "%s%.0f", s > 0 ? ", " : "",
-                             selective ? again.selective : again.full);
+            trmi_report_put(r, trmi_whole(NULL, selective ? again.selective : again.full));
         }
+        trmi_report_close(r);
     }
-    trmi_text_printf(t, "]}\n}\n");
+    trmi_report_close(r);
 }
 
-/* Appends what a program gives to set_auto_parallel_context, and the strategy of attention, which
- * has no parameter and thus no name in a file of strategies. */
-static void put_mindspore_context(trmi_text *t, const trm_hardware_plan *p,
+/* Puts what a program gives to set_auto_parallel_context, and the strategy of attention, which has
+ * no parameter and thus no name in a file of strategies. */
+static void put_mindspore_context(trmi_report *r, const trm_hardware_plan *p,
                                   const trmi_parallelism *plan) {
     const long long dp = plan->data, tp = plan->tensor, cp = plan->context;
-    trmi_text_printf(
-        t,
-        "{\n  \"context\": {\"parallel_mode\": \"semi_auto_parallel\", \"full_batch\": true, "
-        "\"device_num\": %lld, \"pipeline_stages\": %lld,\n    "
-        "\"enable_parallel_optimizer\": %s, \"pipeline_config\": "
-        "{\"pipeline_interleave\": %s, \"pipeline_scheduler\": \"%s\"},\n"
-        "    \"strategy_ckpt_config\": {\"load_file\": \"strategy.json\"}},\n",
-        (long long)p->problem.devices, (long long)plan->stages, plan->zero > 0 ? "true" : "false",
-        plan->chunks > 1 ? "true" : "false", plan->gpipe ? "gpipe" : "1f1b");
-    trmi_text_printf(t,
-                     "  \"micro_batch_num\": %lld,\n  \"FlashAttentionScore\": [[%lld, %lld, %lld, "
-                     "1], [%lld, %lld, "
-                     "1, 1], [%lld, %lld, 1, 1]],\n",
-                     (long long)plan->micro_count, dp, tp, cp, dp, tp, dp, tp);
-    put_mindspore_recompute(t, p, plan);
+    char attention[160];
+    trmi_report_open_object(r, "context");
+    trmi_report_set_rows(r);
+    trmi_report_put(r, trmi_string("parallel_mode", "semi_auto_parallel"),
+                    trmi_bool("full_batch", true), trmi_int("device_num", p->problem.devices),
+                    trmi_int("pipeline_stages", plan->stages),
+                    trmi_bool("enable_parallel_optimizer", plan->zero > 0));
+    trmi_report_open_object(r, "pipeline_config");
+    trmi_report_put(r, trmi_bool("pipeline_interleave", plan->chunks > 1),
+                    trmi_string("pipeline_scheduler", plan->gpipe ? "gpipe" : "1f1b"));
+    trmi_report_close(r);
+    trmi_report_open_object(r, "strategy_ckpt_config");
+    trmi_report_put(r, trmi_string("load_file", "strategy.json"));
+    trmi_report_close(r);
+    trmi_report_close(r);
+    snprintf(attention, sizeof attention,
+             "[[%lld, %lld, %lld, 1], [%lld, %lld, 1, 1], [%lld, %lld, 1, 1]]", dp, tp, cp, dp, tp,
+             dp, tp);
+    trmi_report_put(r, trmi_int("micro_batch_num", plan->micro_count),
+                    trmi_json_value("FlashAttentionScore", attention));
+    put_mindspore_recompute(r, p, plan);
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
+
+/* Writes a file of JSON that people edit, a row for each of its values. */
+static trm_status write_rows(const char *directory, const char *name,
+                             void (*put)(trmi_report *r, const trm_hardware_plan *p,
+                                         const trmi_parallelism *plan),
+                             const trm_hardware_plan *p, const trmi_parallelism *plan,
+                             trm_error *err) {
+    trmi_report r;
+    trmi_text text = {0};
+    trmi_report_begin(&r, true);
+    trmi_report_set_rows(&r);
+    r.spaced = true;
+    put(&r, p, plan);
+    trmi_report_append(&r, &text);
+    return write_text(directory, name, &text, err);
+}
 
 /* Writes what one engine reads. */
 static trm_status write_engine(const trm_hardware_plan *p, const trmi_parallelism *plan,
@@ -301,11 +327,8 @@ static trm_status write_engine(const trm_hardware_plan *p, const trmi_parallelis
         put_megatron(&text, p, plan);
         return write_text(directory, "flags.txt", &text, err);
     }
-    put_mindspore(&text, p, plan);
-    TRMI_TRY(write_text(directory, "strategy.json", &text, err));
-    text = (trmi_text){0};
-    put_mindspore_context(&text, p, plan);
-    return write_text(directory, "context.json", &text, err);
+    TRMI_TRY(write_rows(directory, "strategy.json", put_mindspore, p, plan, err));
+    return write_rows(directory, "context.json", put_mindspore_context, p, plan, err);
 }
 
 /* Contract in trireme/plan.h. Checks run before anything is written, so a refused plan leaves no
@@ -333,10 +356,8 @@ trm_status trm_hardware_plan_export(const trm_hardware_plan *plan, const char *e
     trmi_report report;
     trmi_report_begin(&report, true);
     trmi_hardware_put_plan(&report, plan, chosen);
-    char *json = trmi_report_end(&report);
-    trmi_text_printf(&text, "%s\n", json != NULL ? json : "");
-    text.failed = text.failed || json == NULL;
-    trm_free(json);
+    trmi_report_append(&report, &text);
+    trmi_text_append(&text, "\n", 1);
     TRMI_TRY(write_text(directory, "plan.json", &text, err));
     return write_engine(plan, &chosen->plan, engine, directory, err);
 }
