@@ -14,7 +14,7 @@
  * called when nothing records any more. */
 #include "base/trace.h"
 
-#include "base/memory.h"
+#include "base/format/report.h"
 #include "base/os.h"
 
 #include <math.h>
@@ -27,12 +27,13 @@ enum { NAME_BYTES = 48, TRACKS_MAX = 64 };
 
 /* ---- the writer ---- */
 
-/* Appends a comma after the previous event, if there is one: a text that begins a list ends with a
- * new line. */
-static void put_comma(trmi_text *text) {
+/* Appends an object to the list. A comma follows the object before it, if there is one: a text that
+ * begins a list ends with a new line. */
+static void put_object(trmi_text *text, trmi_report *object) {
     if (text->length > 0 && text->data[text->length - 1] != '\n') {
         trmi_text_append(text, ",\n", 2);
     }
+    trmi_report_append(object, text);
 }
 
 /* Returns the number of a track's thread. Numbers of threads are unique among all processes, and
@@ -46,14 +47,17 @@ static int64_t thread_number(int32_t process, int32_t track) {
 /* Appends the name of a process, or of its track if `track` is not negative. */
 static void put_name(trmi_text *text, const char *kind, int32_t process, int32_t track,
                      const char *name) {
-    put_comma(text);
-    trmi_text_printf(text, "{\"name\":\"%s\",\"ph\":\"M\",\"pid\":%d,", kind, (int)process);
+    trmi_report r;
+    trmi_report_begin(&r, true);
+    trmi_report_put(&r, trmi_string("name", kind), trmi_string("ph", "M"),
+                    trmi_int("pid", process));
     if (track >= 0) {
-        trmi_text_printf(text, "\"tid\":%lld,", (long long)thread_number(process, track));
+        trmi_report_put(&r, trmi_int("tid", thread_number(process, track)));
     }
-    trmi_text_printf(text, "\"args\":{\"name\":");
-    trmi_text_json_string(text, name);
-    trmi_text_printf(text, "}}");
+    trmi_report_open_object(&r, "args");
+    trmi_report_put(&r, trmi_string("name", name));
+    trmi_report_close(&r);
+    put_object(text, &r);
 }
 
 void trmi_trace_put_begin(trmi_text *text) {
@@ -76,22 +80,24 @@ static double round_to_nanoseconds(double seconds) { return round(seconds * 1e9)
  * microseconds. */
 void trmi_trace_put_event(trmi_text *text, int32_t process, const trmi_trace_event *event) {
     double begin = round_to_nanoseconds(event->begin), end = round_to_nanoseconds(event->end);
-    put_comma(text);
-    trmi_text_printf(
-        text,
-        "{\"ph\":\"X\",\"pid\":%d,\"tid\":%lld,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\","
-        "\"name\":",
-        (int)process, (long long)thread_number(process, event->track), begin / 1e3,
-        (end - begin) / 1e3, event->category);
-    trmi_text_json_string(text, event->name);
-    trmi_text_printf(text, ",\"args\":{");
+    char starts[32], lasts[32];
+    snprintf(starts, sizeof starts, "%.3f", begin / 1e3);
+    snprintf(lasts, sizeof lasts, "%.3f", (end - begin) / 1e3);
+    trmi_report r;
+    trmi_report_begin(&r, true);
+    trmi_report_put(&r, trmi_string("ph", "X"), trmi_int("pid", process),
+                    trmi_int("tid", thread_number(process, event->track)),
+                    trmi_json_value("ts", starts), trmi_json_value("dur", lasts),
+                    trmi_string("cat", event->category), trmi_string("name", event->name));
+    trmi_report_open_object(&r, "args");
     if (event->bytes >= 0) {
-        trmi_text_printf(text, "\"bytes\":%.0f%s", event->bytes, event->phase != NULL ? "," : "");
+        trmi_report_put(&r, trmi_whole("bytes", event->bytes));
     }
     if (event->phase != NULL) {
-        trmi_text_printf(text, "\"phase\":\"%s\"", event->phase);
+        trmi_report_put(&r, trmi_string("phase", event->phase));
     }
-    trmi_text_printf(text, "}}");
+    trmi_report_close(&r);
+    put_object(text, &r);
 }
 
 void trmi_trace_put_end(trmi_text *text) { trmi_text_printf(text, "\n]}\n"); }
