@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* data vocabulary: numbers the values of each key column in the order of their first appearance
  * and writes them to a file. */
-#include "app/app.h"
+#include "app/models/models.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,16 +13,14 @@ static trm_status kind_of(const app_context *app, char *kind, size_t size, trm_e
     if (status != TRM_OK) {
         return status;
     }
-    char *text = trm_dataset_json(data);
-    json_t *root = text != NULL ? json_loads(text, 0, NULL) : NULL;
-    const char *found = json_string_value(json_object_get(json_object_get(root, "source"), "kind"));
+    json_t *source = app_source_of(data);
+    const char *found = json_string_value(json_object_get(source, "kind"));
     if (found == NULL) {
         status = app_no_memory(err, "to describe the data");
     } else {
         snprintf(kind, size, "%s", found);
     }
-    json_decref(root);
-    trm_free(text);
+    json_decref(source);
     trm_dataset_destroy(data);
     return status;
 }

@@ -91,16 +91,26 @@ void app_settle_data(app_context *app) {
 
 /* ---- datasets -------------------------------------------------------------------------------- */
 
+json_t *app_source_of(trm_dataset *data) {
+    char *text = trm_dataset_json(data);
+    json_t *root = text != NULL ? json_loads(text, 0, NULL) : NULL;
+    json_t *source = json_incref(json_object_get(root, "source"));
+    json_decref(root);
+    trm_free(text);
+    return source;
+}
+
 /* Contract in app.h. The description of the dataset shows its kind. */
 bool app_has_one_folder(const app_options *o, trm_dataset *data) {
     char path[4096];
     struct stat info;
-    char *text = trm_dataset_json(data);
-    bool folders = text != NULL && strstr(text, "{\"kind\":\"imagefolder\"") != NULL;
+    json_t *source = app_source_of(data);
+    const char *kind = json_string_value(json_object_get(source, "kind"));
+    bool folders = kind != NULL && strcmp(kind, "imagefolder") == 0;
+    bool clicks = json_object_get(source, "key_fields") != NULL;
+    json_decref(source);
     snprintf(path, sizeof path, "%s/train", o->data);
-    bool images = text == NULL || strstr(text, "\"key_fields\"") == NULL;
-    trm_free(text);
-    if (!images && stat(o->data, &info) == 0 && S_ISREG(info.st_mode)) {
+    if (clicks && stat(o->data, &info) == 0 && S_ISREG(info.st_mode)) {
         return true;
     }
     return folders && !(stat(path, &info) == 0 && S_ISDIR(info.st_mode));

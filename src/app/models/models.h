@@ -83,4 +83,8 @@ const app_model *app_model_at(int32_t index);
 /* Returns the row of a model; NULL if there is none. */
 const app_model *app_model_of(const char *name);
 
+/* Returns the source of a dataset as trm_dataset_json describes it; NULL: no memory.
+ *   owns  the caller: json_decref */
+json_t *app_source_of(trm_dataset *data);
+
 #endif
