@@ -29,7 +29,7 @@ static float data[SAMPLES][3]; /* x, y, what to learn */
 static float weights[WEIGHTS];
 static int64_t step; /* steps that are in the weights */
 static trm_elastic *job;
-static trm_distribute *ranks; /* the ranks of now, for the three calls */
+static trm_ranks *ranks; /* the ranks of now, for the three calls */
 
 static float noise(void) { /* -1 .. 1 */
     static uint32_t state = 1;

@@ -153,7 +153,7 @@ static trm_status make_model(const flags *f, int64_t local_batch, int32_t replic
 
 /* runnable.model.variables; the guide broadcasts the trainable ones only, which leaves the running
  * statistics of batch norm as each rank has them. */
-static trm_status broadcast_variables(trm_distribute *ranks, trm_exec *exec, trm_error *err) {
+static trm_status broadcast_variables(trm_ranks *ranks, trm_exec *exec, trm_error *err) {
     trm_status status = TRM_OK;
     for (int32_t i = 0; i < trm_exec_variable_count(exec) && status == TRM_OK; i++) {
         trm_variable v = trm_exec_variable(exec, i);
@@ -200,7 +200,7 @@ int main(int argc, char **argv) {
     flags f = {.dtype = "fp32", .batch_size = 256, .log_steps = 100, .image_size = 224, .num_classes = 1000,
                .train_epochs = 90, .warmup_epochs = 5, .base_learning_rate = 0.1};
     parse(argc, argv, &f);
-    trm_distribute *ranks;
+    trm_ranks *ranks;
     trm_dataset *data;
     trm_exec *exec;
     int64_t local_batch;

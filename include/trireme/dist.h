@@ -665,16 +665,16 @@ TRM_API void trm_comm_abort(trm_comm *comm, const trm_error *cause);
  *         ... update ...
  *     }
  *
- * NULL in the place of a trm_distribute means the process's own ranks, which trm_join, or else the
+ * NULL in the place of trm_ranks means the process's own ranks, which trm_join, or else the
  * first call with NULL, joins. This rank leaves them when the process ends: after exit(0) it has
  * left in order, after any other end the other ranks receive that it failed. A program that decides
- * itself when to leave, or has several jobs in one process, holds a trm_distribute of its own
+ * itself when to leave, or has several jobs in one process, holds trm_ranks of its own
  * between begin and end.
  *
  * Values are plain tensors anywhere in memory; one whose data is NULL (a variable without a
  * gradient) is skipped. Sizes and types of a list are the same on every rank.
  *
- *   threads  one thread at a time per trm_distribute; NULL counts as one */
+ *   threads  one thread at a time per trm_ranks; NULL counts as one */
 
 /* Joins the ranks that a launcher has started (trireme run, mpirun, srun, torchrun, ...): finds
  * this process's rank in the environment and meets the others. Models of this process, and the
@@ -684,46 +684,46 @@ TRM_API void trm_comm_abort(trm_comm *comm, const trm_error *cause);
 TRM_API TRM_MUST_USE trm_status trm_join(trm_error *err);
 
 /* The ranks of a job, for the three calls. */
-typedef struct trm_distribute trm_distribute;
+typedef struct trm_ranks trm_ranks;
 
 /* Finds this process's rank in the environment (trm_cluster_from_env) and meets the other ranks.
  *   param    flags: options of a command line; NULL = none
  *   errors   INVALID (sources that disagree), TIMEOUT and PEER (ranks that do not come), NOMEM
  *   owns     caller: trm_distribute_end(*out) */
 TRM_API TRM_MUST_USE trm_status trm_distribute_begin(const trm_cluster_flags *flags,
-                                                     trm_distribute **out, trm_error *err);
+                                                     trm_ranks **out, trm_error *err);
 /* Uses an existing communicator, which is borrowed.
  *   param    comm: NULL = one device
  *   errors   NOMEM
  *   owns     caller: trm_distribute_end(*out) */
-TRM_API TRM_MUST_USE trm_status trm_distribute_over(trm_comm *comm, trm_distribute **out,
+TRM_API TRM_MUST_USE trm_status trm_distribute_over(trm_comm *comm, trm_ranks **out,
                                                     trm_error *err);
 /* Leaves the job and frees the object. NULL has no effect. */
-TRM_API void trm_distribute_end(trm_distribute *distribute);
+TRM_API void trm_distribute_end(trm_ranks *ranks);
 
 /* Returns this process's rank. With NULL, if joining fails: 0, and the next call that can fail
  * returns the error. */
-TRM_API int32_t trm_distribute_rank(const trm_distribute *distribute);
+TRM_API int32_t trm_distribute_rank(const trm_ranks *ranks);
 /* Returns the number of ranks. With NULL, if joining fails: 1, as trm_distribute_rank. */
-TRM_API int32_t trm_distribute_size(const trm_distribute *distribute);
+TRM_API int32_t trm_distribute_size(const trm_ranks *ranks);
 
 /* Gives the communicator, for trm_exec_options.parallel.comm; NULL on one device.
  *   errors   those of trm_distribute_begin, with NULL in a first call; INVALID in a forked child
- *   owns     distribute: valid until trm_distribute_end; with NULL until the process ends */
-TRM_API TRM_MUST_USE trm_status trm_distribute_comm(trm_distribute *distribute, trm_comm **out,
+ *   owns     ranks: valid until trm_distribute_end; with NULL until the process ends */
+TRM_API TRM_MUST_USE trm_status trm_distribute_comm(trm_ranks *ranks, trm_comm **out,
                                                     trm_error *err);
 
 /* Copies the values of rank `root` to every rank.
  *   param    values: [count], of any type
  *   errors   INVALID, those of trm_comm_run */
-TRM_API TRM_MUST_USE trm_status trm_distribute_broadcast(trm_distribute *distribute,
-                                                         const trm_tensor *values, int32_t count,
-                                                         int32_t root, trm_error *err);
+TRM_API TRM_MUST_USE trm_status trm_distribute_broadcast(trm_ranks *ranks, const trm_tensor *values,
+                                                         int32_t count, int32_t root,
+                                                         trm_error *err);
 /* Replaces every value by the sum, mean, product, maximum or minimum over the ranks. Neighbours of
  * one type are sent together, up to 4 MB at a time. The mean of integers is rounded towards zero.
  *   param    values: [count]
  *   errors   INVALID (no such reduction; lists that differ between ranks), those of trm_comm_run */
-TRM_API TRM_MUST_USE trm_status trm_distribute_all_reduce(trm_distribute *distribute,
+TRM_API TRM_MUST_USE trm_status trm_distribute_all_reduce(trm_ranks *ranks,
                                                           const trm_tensor *values, int32_t count,
                                                           trm_reduction reduce, trm_error *err);
 /* Shards a dataset by rank and sets its batch to global_batch / size. A rank gets every size-th
@@ -733,7 +733,7 @@ TRM_API TRM_MUST_USE trm_status trm_distribute_all_reduce(trm_distribute *distri
  *            global_batch: samples of all ranks
  *            local_batch: samples of this rank, written
  *   errors   INVALID (the number of ranks does not divide global_batch) */
-TRM_API TRM_MUST_USE trm_status trm_distribute_shard_and_rebatch(trm_distribute *distribute,
+TRM_API TRM_MUST_USE trm_status trm_distribute_shard_and_rebatch(trm_ranks *ranks,
                                                                  trm_dataset *dataset,
                                                                  int64_t global_batch,
                                                                  int64_t *local_batch,
@@ -745,7 +745,7 @@ TRM_API TRM_MUST_USE trm_status trm_distribute_shard_and_rebatch(trm_distribute 
  *            samples, batch: of all ranks; replaced by those of this rank
  *   errors   INVALID (the number of ranks does not divide *batch, or an array is not *samples equal
  *            rows) */
-TRM_API TRM_MUST_USE trm_status trm_distribute_shard_arrays(trm_distribute *distribute,
+TRM_API TRM_MUST_USE trm_status trm_distribute_shard_arrays(trm_ranks *ranks,
                                                             const trm_tensor *arrays, int32_t count,
                                                             int64_t *samples, int64_t *batch,
                                                             trm_error *err);

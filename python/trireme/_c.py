@@ -4391,37 +4391,37 @@ FUNCTIONS = {
           owns     caller: trm_distribute_end(*out)
         """),
     'trm_distribute_end': (None, (c_void_p,),
-        'distribute',
+        'ranks',
         """Leaves the job and frees the object. NULL has no effect."""),
     'trm_distribute_rank': (c_int32, (c_void_p,),
-        'distribute',
+        'ranks',
         """Returns this process's rank. With NULL, if joining fails: 0, and the next call that can fail
         returns the error.
         """),
     'trm_distribute_size': (c_int32, (c_void_p,),
-        'distribute',
+        'ranks',
         """Returns the number of ranks. With NULL, if joining fails: 1, as trm_distribute_rank."""),
     'trm_distribute_comm': (c_int, (c_void_p, POINTER(c_void_p), POINTER(trm_error),),
-        'distribute out err',
+        'ranks out err',
         """Gives the communicator, for trm_exec_options.parallel.comm; NULL on one device.
           errors   those of trm_distribute_begin, with NULL in a first call; INVALID in a forked child
-          owns     distribute: valid until trm_distribute_end; with NULL until the process ends
+          owns     ranks: valid until trm_distribute_end; with NULL until the process ends
         """),
     'trm_distribute_broadcast': (c_int, (c_void_p, POINTER(trm_tensor), c_int32, c_int32, POINTER(trm_error),),
-        'distribute values count root err',
+        'ranks values count root err',
         """Copies the values of rank `root` to every rank.
           param    values: [count], of any type
           errors   INVALID, those of trm_comm_run
         """),
     'trm_distribute_all_reduce': (c_int, (c_void_p, POINTER(trm_tensor), c_int32, c_int, POINTER(trm_error),),
-        'distribute values count reduce err',
+        'ranks values count reduce err',
         """Replaces every value by the sum, mean, product, maximum or minimum over the ranks. Neighbours of
         one type are sent together, up to 4 MB at a time. The mean of integers is rounded towards zero.
           param    values: [count]
           errors   INVALID (no such reduction; lists that differ between ranks), those of trm_comm_run
         """),
     'trm_distribute_shard_and_rebatch': (c_int, (c_void_p, c_void_p, c_int64, POINTER(c_int64), POINTER(trm_error),),
-        'distribute dataset global_batch local_batch err',
+        'ranks dataset global_batch local_batch err',
         """Shards a dataset by rank and sets its batch to global_batch / size. A rank gets every size-th
         element; the first ones come twice where the count is no multiple of size, so that all ranks have
         equally many steps.
@@ -4431,7 +4431,7 @@ FUNCTIONS = {
           errors   INVALID (the number of ranks does not divide global_batch)
         """),
     'trm_distribute_shard_arrays': (c_int, (c_void_p, POINTER(trm_tensor), c_int32, POINTER(c_int64), POINTER(c_int64), POINTER(trm_error),),
-        'distribute arrays count samples batch err',
+        'ranks arrays count samples batch err',
         """Shards data in plain arrays: moves this rank's rows (every size-th, wrapped as above) to the
         front of each array, in their order, so that the batches k of all ranks together are batch k of
         one process.

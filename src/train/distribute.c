@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trm_distribute: broadcast, all-reduce and sharding for a program that has its own training
- * loop (trireme/dist.h).
+/* The three calls on trm_ranks: broadcast, all-reduce and sharding for a program that has its own
+ * training loop (trireme/dist.h).
  *
  * Many small values anywhere in memory are packed into a few large operations:
  *
@@ -25,7 +25,7 @@
 enum { STAGING_BYTES = 4 << 20 };
 
 /* A handle on the ranks, for one thread at a time. */
-struct trm_distribute {
+struct trm_ranks {
     trm_bootstrap *bootstrap; /* owned; NULL: the communicator is borrowed */
     trm_comm *comm;           /* NULL: one process */
     /* STAGING_BYTES of memory that the ranks of a host share */
@@ -36,7 +36,7 @@ struct trm_distribute {
 /* ---- creation and destruction ---------------------------------------------------------------- */
 
 /* Allocates the staging buffer if there is more than one rank. */
-static trm_status make_staging(trm_distribute *d, trm_error *err) {
+static trm_status make_staging(trm_ranks *d, trm_error *err) {
     if (d->comm == NULL || trm_comm_size(d->comm) == 1) {
         return TRM_OK;
     }
@@ -48,7 +48,7 @@ static trm_status make_staging(trm_distribute *d, trm_error *err) {
 
 /* Joins the ranks that environment and flags describe, and makes a communicator; a job of one
  * process joins nothing. */
-static trm_status join_ranks(const trm_cluster_flags *flags, trm_distribute *d, trm_error *err) {
+static trm_status join_ranks(const trm_cluster_flags *flags, trm_ranks *d, trm_error *err) {
     trm_cluster *cluster;
     TRMI_TRY(trm_cluster_from_env(flags, NULL, NULL, &cluster, err));
     trm_status status = TRM_OK;
@@ -63,10 +63,9 @@ static trm_status join_ranks(const trm_cluster_flags *flags, trm_distribute *d, 
 }
 
 /* Contract in trireme/dist.h. */
-trm_status trm_distribute_begin(const trm_cluster_flags *flags, trm_distribute **out,
-                                trm_error *err) {
+trm_status trm_distribute_begin(const trm_cluster_flags *flags, trm_ranks **out, trm_error *err) {
     TRMI_NEED(err, out);
-    trm_distribute *d;
+    trm_ranks *d;
     TRMI_TRY(TRMI_NEW(err, d, 1, "for the ranks of the three calls"));
     d->process = getpid();
     trm_status status = join_ranks(flags, d, err);
@@ -82,9 +81,9 @@ trm_status trm_distribute_begin(const trm_cluster_flags *flags, trm_distribute *
 
 /* Contract in trireme/dist.h. Collective where `comm` is not NULL, because staging memory is
  * shared. */
-trm_status trm_distribute_over(trm_comm *comm, trm_distribute **out, trm_error *err) {
+trm_status trm_distribute_over(trm_comm *comm, trm_ranks **out, trm_error *err) {
     TRMI_NEED(err, out);
-    trm_distribute *d;
+    trm_ranks *d;
     TRMI_TRY(TRMI_NEW(err, d, 1, "for the ranks of the three calls"));
     d->comm = comm;
     d->process = getpid();
@@ -99,11 +98,11 @@ trm_status trm_distribute_over(trm_comm *comm, trm_distribute **out, trm_error *
 
 /* Returns whether this process is a rank of `d`. A child that a rank has forked is none: it has
  * neither the rank's threads nor a place among the ranks. */
-static bool is_rank(const trm_distribute *d) { return getpid() == d->process; }
+static bool is_rank(const trm_ranks *d) { return getpid() == d->process; }
 
 /* Contract in trireme/dist.h. A process that was forked from a rank frees only its own memory:
  * communicator and shared memory belong to its parent. */
-void trm_distribute_end(trm_distribute *d) {
+void trm_distribute_end(trm_ranks *d) {
     if (d == NULL) {
         return;
     }
@@ -122,15 +121,15 @@ void trm_distribute_end(trm_distribute *d) {
 /* The ranks that the handle NULL stands for. If joining failed, the error is kept and returned
  * by every later call. */
 static struct {
-    trm_distribute *ranks; /* NULL: not joined, or ended */
-    trm_error err;         /* of joining */
-    bool begun;            /* joining has been tried */
+    trm_ranks *ranks; /* NULL: not joined, or ended */
+    trm_error err;    /* of joining */
+    bool begun;       /* joining has been tried */
 } own;
 
 /* Leaves the ranks at exit. While another thread of the process waits for the ranks it uses their
  * memory: then the other ranks are told, and the memory stays until the process is gone. */
 static void end_own(void) {
-    trm_distribute *d = own.ranks;
+    trm_ranks *d = own.ranks;
     own.ranks = NULL;
     if (d != NULL && d->comm != NULL && is_rank(d) && trmi_comm_in_call(d->comm)) {
         trm_error cause;
@@ -169,7 +168,7 @@ static void begin_own(void) {
 }
 
 /* Replaces the handle NULL by the process's own ranks, which the first call joins. */
-static trm_status resolve_handle(trm_distribute **d, trm_error *err) {
+static trm_status resolve_handle(trm_ranks **d, trm_error *err) {
     if (*d != NULL) {
         return TRM_OK;
     }
@@ -187,7 +186,7 @@ static trm_status resolve_handle(trm_distribute **d, trm_error *err) {
 }
 
 /* Returns INVALID in a child that a rank has forked; `what`: the call. */
-static trm_status check_is_rank(const trm_distribute *d, const char *what, trm_error *err) {
+static trm_status check_is_rank(const trm_ranks *d, const char *what, trm_error *err) {
     return d->comm == NULL || is_rank(d)
                ? TRM_OK
                : TRMI_FAIL(err, TRM_INVALID,
@@ -197,11 +196,11 @@ static trm_status check_is_rank(const trm_distribute *d, const char *what, trm_e
 }
 
 trm_status trm_join(trm_error *err) {
-    trm_distribute *d = NULL;
+    trm_ranks *d = NULL;
     return resolve_handle(&d, err);
 }
 
-trm_status trm_distribute_comm(trm_distribute *d, trm_comm **out, trm_error *err) {
+trm_status trm_distribute_comm(trm_ranks *d, trm_comm **out, trm_error *err) {
     TRMI_NEED(err, out);
     TRMI_TRY(resolve_handle(&d, err));
     TRMI_TRY(check_is_rank(d, "trm_distribute_comm", err));
@@ -209,13 +208,13 @@ trm_status trm_distribute_comm(trm_distribute *d, trm_comm **out, trm_error *err
     return TRM_OK;
 }
 
-int32_t trm_distribute_rank(const trm_distribute *distribute) {
-    trm_distribute *d = (trm_distribute *)distribute;
+int32_t trm_distribute_rank(const trm_ranks *ranks) {
+    trm_ranks *d = (trm_ranks *)ranks;
     return resolve_handle(&d, NULL) == TRM_OK && d->comm != NULL ? trm_comm_rank(d->comm) : 0;
 }
 
-int32_t trm_distribute_size(const trm_distribute *distribute) {
-    trm_distribute *d = (trm_distribute *)distribute;
+int32_t trm_distribute_size(const trm_ranks *ranks) {
+    trm_ranks *d = (trm_ranks *)ranks;
     return resolve_handle(&d, NULL) == TRM_OK && d->comm != NULL ? trm_comm_size(d->comm) : 1;
 }
 
@@ -253,7 +252,7 @@ static void copy_group(const trm_tensor *values, int32_t first, int32_t end, cha
 
 /* Runs `op` over all values, group by group. recv, count and dtype of `op` are set here; a
  * broadcast moves bytes, so that it works for every dtype. */
-static trm_status each_group(trm_distribute *d, const trm_tensor *values, int32_t count,
+static trm_status each_group(trm_ranks *d, const trm_tensor *values, int32_t count,
                              trm_collective op, trm_error *err) {
     TRMI_TRY(check_is_rank(d, op.tag, err));
     for (int32_t first = 0, end; first < count; first = end) {
@@ -280,7 +279,7 @@ static trm_status each_group(trm_distribute *d, const trm_tensor *values, int32_
 
 /* Contract in trireme/dist.h. Arguments are checked on one rank as on many, so that a program's
  * mistake shows before it runs on a cluster. */
-trm_status trm_distribute_broadcast(trm_distribute *d, const trm_tensor *values, int32_t count,
+trm_status trm_distribute_broadcast(trm_ranks *d, const trm_tensor *values, int32_t count,
                                     int32_t root, trm_error *err) {
     if (count > 0) {
         TRMI_NEED(err, values);
@@ -297,7 +296,7 @@ trm_status trm_distribute_broadcast(trm_distribute *d, const trm_tensor *values,
     return each_group(d, values, count, op, err);
 }
 
-trm_status trm_distribute_all_reduce(trm_distribute *d, const trm_tensor *values, int32_t count,
+trm_status trm_distribute_all_reduce(trm_ranks *d, const trm_tensor *values, int32_t count,
                                      trm_reduction reduce, trm_error *err) {
     if (count > 0) {
         TRMI_NEED(err, values);
@@ -318,7 +317,7 @@ trm_status trm_distribute_all_reduce(trm_distribute *d, const trm_tensor *values
 
 /* Divides a global batch among the ranks.
  *   errors  INVALID: it does not divide evenly */
-static trm_status divide_batch(const trm_distribute *d, int64_t global_batch, int64_t *local_batch,
+static trm_status divide_batch(const trm_ranks *d, int64_t global_batch, int64_t *local_batch,
                                trm_error *err) {
     int32_t size = trm_distribute_size(d);
     if (global_batch < 1 || global_batch % size != 0) {
@@ -330,7 +329,7 @@ static trm_status divide_batch(const trm_distribute *d, int64_t global_batch, in
 }
 
 /* Contract in trireme/dist.h. The batch is divided even without a dataset. */
-trm_status trm_distribute_shard_and_rebatch(trm_distribute *d, trm_dataset *dataset,
+trm_status trm_distribute_shard_and_rebatch(trm_ranks *d, trm_dataset *dataset,
                                             int64_t global_batch, int64_t *local_batch,
                                             trm_error *err) {
     TRMI_NEED(err, local_batch);
@@ -364,7 +363,7 @@ static void keep_rows(const trm_tensor *array, int64_t samples, int32_t size, in
 }
 
 /* Contract in trireme/dist.h. All arrays are checked before one is changed. */
-trm_status trm_distribute_shard_arrays(trm_distribute *d, const trm_tensor *arrays, int32_t count,
+trm_status trm_distribute_shard_arrays(trm_ranks *d, const trm_tensor *arrays, int32_t count,
                                        int64_t *samples, int64_t *batch, trm_error *err) {
     TRMI_NEED(err, samples, batch);
     if (count > 0) {

@@ -13,7 +13,7 @@ static trm_tensor vector_of(void *data, trm_dtype dtype, int64_t count) {
     return (trm_tensor){.data = data, .dtype = dtype, .shape = trm_shape_of(count)};
 }
 
-static void check_values(rank_context *context, trm_distribute *d) {
+static void check_values(rank_context *context, trm_ranks *d) {
     trm_error err;
     int n = context->size, r = context->rank;
     float a[3] = {(float)r, 1, (float)-r}, b[2] = {(float)(r + 1), 2};
@@ -56,7 +56,7 @@ static void check_values(rank_context *context, trm_distribute *d) {
 }
 
 /* Neighbours of several types with gaps between them, by every reduction. */
-static void check_types(rank_context *context, trm_distribute *d) {
+static void check_types(rank_context *context, trm_ranks *d) {
     trm_error err;
     static const trm_reduction kinds[] = {TRM_REDUCTION_SUM, TRM_REDUCTION_MEAN, TRM_REDUCTION_MAX,
                                           TRM_REDUCTION_MIN, TRM_REDUCTION_PROD};
@@ -92,7 +92,7 @@ static void check_types(rank_context *context, trm_distribute *d) {
     }
 }
 
-static void check_data(rank_context *context, trm_distribute *d) {
+static void check_data(rank_context *context, trm_ranks *d) {
     trm_error err;
     trm_dataset *data;
     int64_t batch = 0;
@@ -116,7 +116,7 @@ static void check_data(rank_context *context, trm_distribute *d) {
 
 /* Rows to the ranks: together the batches of one process; a count that does not come out even wraps
  * round. */
-static void check_arrays(rank_context *context, trm_distribute *d) {
+static void check_arrays(rank_context *context, trm_ranks *d) {
     trm_error err;
     int n = context->size, r = context->rank;
     for (int64_t total = 1; total <= 25; total++) {
@@ -150,7 +150,7 @@ static void check_arrays(rank_context *context, trm_distribute *d) {
 }
 
 static void rank_main(rank_context *context, trm_comm *comm) {
-    trm_distribute *d;
+    trm_ranks *d;
     trm_error err;
     EXPECT_OK(trm_distribute_over(comm, &d, &err), err);
     EXPECT(trm_distribute_rank(d) == context->rank && trm_distribute_size(d) == context->size,
@@ -173,7 +173,7 @@ static void three_calls_on_many_ranks(void **state) {
 /* Rank 1's list is shorter by an element, or has no gradient where the others have one: all are
  * told, nothing is summed. */
 static void other_list(rank_context *context, trm_comm *comm) {
-    trm_distribute *d;
+    trm_ranks *d;
     trm_error err;
     float a[3] = {1, 1, 1}, b[2] = {1, 1};
     bool short_one = context->arg != NULL, other = context->rank == 1;
@@ -199,7 +199,7 @@ static void lists_that_differ_are_refused(void **state) {
 
 static void one_device_changes_nothing(void **state) {
     trm_error err;
-    trm_distribute *d;
+    trm_ranks *d;
     rank_context context = {.size = 1};
     float a[2] = {3, 4};
     const trm_tensor values = vector_of(a, TRM_FLOAT32, 2);
