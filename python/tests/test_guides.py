@@ -97,6 +97,47 @@ def test_guide_002_launch_script(tmp_path, cifar):
     assert re.search(r'epoch: 1 step: \d+, loss is [0-9.]+$', log, re.M), log
 
 
+LAYERS = """
+import numpy as np
+import trireme.compat.mindspore
+import mindspore.dataset as ds, mindspore.nn as nn
+from mindspore.common import dtype
+from mindspore.dataset.transforms.c_transforms import TypeCast
+from mindspore.dataset.vision.c_transforms import Rescale
+from mindspore.ops import operations as P
+from mindspore.train import Model
+from mindspore.train.callback import CheckpointConfig, ModelCheckpoint
+
+class Net(nn.Cell):
+    def __init__(self):
+        super(Net, self).__init__(auto_prefix=False)
+        self.body = nn.SequentialCell([nn.Conv2d(3, 4, 3, has_bias=True), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2, 2), nn.MaxPool2d(2, 2), nn.Dropout(0.9)])
+        self.flatten, self.fc, self.mean, self.join = nn.Flatten(), nn.Dense(4 * 2 * 2, 3), P.ReduceMean(keep_dims=True), P.Concat(1)
+
+    def construct(self, image):
+        x = self.fc(self.flatten(self.body(image)))
+        return P.Sub()(x, self.mean(self.join([x, x]), 1))
+
+net, random = Net(), np.random.default_rng(0)
+assert isinstance(net.fc, nn.Dense) and isinstance(net.fc, nn.Cell) and len(list(net.body.trainable_params())) == 1
+data = ds.NumpySlicesDataset((random.random((24, 3, 8, 8), 'float32'), np.arange(24, dtype='int32') % 3), shuffle=False)
+data = data.map(operations=TypeCast(dtype.int32), input_columns='label').batch(8).repeat(2)
+try:
+    data.map(operations=[lambda x: x])
+    raise SystemExit('a function was taken')
+except Exception as error:
+    assert 'is no operation of mindspore.dataset' in str(error), error
+model = Model(net, nn.SoftmaxCrossEntropyWithLogits(sparse=True), nn.Momentum(net.trainable_params(), 0.01, 0.9))
+model.train(2, data, callbacks=ModelCheckpoint('ckpt', 'run', CheckpointConfig(3, 1)), dataset_sink_mode=False)
+print(model.model.global_step, sorted(model.model.state_dict()), Rescale(1 / 255.0, 0.0).scale)
+"""
+
+
+def test_mindspores_layers_train(tmp_path):
+    names = ['body.0.bias', 'body.0.weight', 'body.1.bias', 'body.1.running_mean', 'body.1.running_var', 'body.1.weight', 'fc.bias', 'fc.weight']
+    assert f'6 {names}' in run_python(['-c', LAYERS], tmp_path) and list((tmp_path / 'run').glob('ckpt-6'))
+
+
 def test_mindspores_missing_names_are_named(tmp_path):
     out = run_python(['-c', 'import trireme.compat.mindspore\nfrom mindspore import ops\nops.operations.Conv3DTranspose'], tmp_path, code=1)
     assert 'mindspore.ops.operations.Conv3DTranspose is not in trireme.compat.mindspore' in out
