@@ -343,7 +343,7 @@ except trireme.Error as error:
     ('metric', 'rank 1 has ended with LookupError: no such metric'),
     ('read-only', r'rank 1 has ended with Error: all_reduce: a value of shape [1000] is read-only'),
     ('own loop', "rank 1 has ended with Error: input 'x': [8, 3] float32 expected, [8, 4] float32 fed"),
-    ('missing input', "input 'x' has no values (0 of 1 inputs have some)"),
+    ('missing input', "input 'x' has no values; feed it"),
     ('dtype', 'expected image float32'), ('shape', 'expected image float32')])
 def test_the_other_rank_gets_the_sentence(tmp_path, case, sentence):
     (tmp_path / 'job.py').write_text(ENDS)

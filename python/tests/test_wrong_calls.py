@@ -110,9 +110,10 @@ def test_a_network_is_the_same_in_each_call():
 def test_steps_need_all_inputs():
     with trireme.Graph() as g:
         x, y = (trireme.input(name, 'float32', (2, 3)) for name in ('x', 'y'))
+        trireme.input('unread', 'int32', (2,)) + 1
         loss = ((x * trireme.parameter('w', (3,), 'one') - y) ** 2).mean()
     made, ones = trireme.Exec(g, loss), np.ones((2, 3), 'float32')
-    raises(lambda: made.step(0.1, x=ones), trireme.Error, r"input 'y' has no values \(1 of 2 inputs have some\); feed it, or write to its memory")
+    raises(lambda: made.step(0.1, x=ones), trireme.Error, "input 'y' has no values; feed it, or write to its memory")
     raises(trireme.Exec(g, loss).forward, trireme.Error, "input 'x' has no values")
     assert made.step(0.0, y=ones * 3) == 4  # x keeps its values
     made.input('y')[:] = 1

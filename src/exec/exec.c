@@ -81,10 +81,25 @@ trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err) {
 
 /* ---- forward and backward -------------------------------------------------------------------- */
 
+/* Returns INVALID if an input that is read was never fed, nor its memory given out: a step would
+ * compute with zeros. */
+static trm_status check_inputs(const trm_exec *exec, trm_error *err) {
+    const trm_program *p = exec->program;
+    for (int32_t i = 0; exec->inputs_unknown > 0 && i < p->inputs_count; i++) {
+        if (!exec->inputs_known[i]) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "input '%s' has no values; feed it, or write to its memory, before "
+                             "the first step",
+                             p->buffers[p->inputs[i]].name);
+        }
+    }
+    return TRM_OK;
+}
+
 trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
     TRMI_NEED(err, exec);
     trmi_threads_use(exec->env.threads);
-    TRMI_TRY(trmi_exec_check_inputs(exec, err));
+    TRMI_TRY(check_inputs(exec, err));
     TRMI_TRY(trmi_distribution_before_step(exec, false, err));
     exec->gradients_overwritten = exec->forward_overwrites;
     if (exec->casts_of != NULL && exec->casts_of->made != NULL) { /* the other program has run */
@@ -108,7 +123,7 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     trm_error own; /* the other ranks get the error even if the caller passes NULL */
     err = err != NULL ? err : &own;
     trm_status status = trmi_distribution_before_step(exec, true, err);
-    status = status == TRM_OK ? trmi_exec_check_inputs(exec, err) : status;
+    status = status == TRM_OK ? check_inputs(exec, err) : status;
     status = status == TRM_OK ? exec->walk_program(exec, err) : status;
     TRMI_TRY(trmi_distribution_finish_backward(exec, status, err));
     exec->gradients_overwritten = exec->inputs_given = false;

@@ -120,8 +120,8 @@ struct trm_exec {
     /* The memory of an input was given out or fed since the last backward: the inputs may be those
      * of the next batch. */
     bool inputs_given;
-    /* [program->inputs_count] whether an input's memory was ever given out or fed; how many were
-     * not */
+    /* [program->inputs_count] whether an input's memory was ever given out or fed, or no step reads
+     * it; how many are read without */
     bool *inputs_known;
     int32_t inputs_unknown;
 };
@@ -216,9 +216,6 @@ static inline void trmi_exec_parameters_changed(trm_exec *exec) { exec->made = N
 /* exec_inputs_outputs.c: returns the index of the program's input of this name; -1 if there is
  * none. */
 int32_t trmi_exec_input_index(const trm_exec *exec, const char *name);
-/* exec_inputs_outputs.c: whether all inputs have values; a step would compute with zeros.
- *   errors  INVALID: an input that was never fed, and whose memory was never given out */
-trm_status trmi_exec_check_inputs(const trm_exec *exec, trm_error *err);
 /* distributed/ranks_state.c: raises or clears a flag of this rank, which is combined over all ranks
  * in the next step. trmi_exec_flagged returns whether any rank had raised it in the last step;
  * trmi_exec_forget_flags clears all. With a single rank flags are not kept. */

@@ -256,13 +256,30 @@ static trm_status bind_kernels(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* Records the buffers of loss and outputs, and that no input has values yet. Outputs in 16 bits get
- * a float32 copy for the caller. */
+/* Returns whether a step of the program reads a buffer. */
+static bool is_read(const trm_program *p, int32_t buffer) {
+    const int32_t root = trmi_buffer_root(p, buffer);
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        const trmi_step *step = &p->steps[i];
+        for (int32_t k = 0; k < step->inputs_count; k++) {
+            if (step->inputs[k] != 0 && trmi_buffer_root(p, step->inputs[k]) == root) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Records the buffers of loss and outputs, and that inputs which are read have no values yet.
+ * Outputs in 16 bits get a float32 copy for the caller. */
 static trm_status make_inputs_outputs(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     TRMI_TRY(
         TRMI_NEW_IN(err, &exec->memory, exec->inputs_known, p->inputs_count + 1, "for inputs"));
-    exec->inputs_unknown = p->inputs_count;
+    for (int32_t i = 0; i < p->inputs_count; i++) {
+        exec->inputs_known[i] = !is_read(p, p->inputs[i]);
+        exec->inputs_unknown += !exec->inputs_known[i];
+    }
     TRMI_TRY(TRMI_NEW_IN(err, &exec->memory, exec->outputs, p->outputs_count + 1, "for outputs"));
     for (int32_t i = 0; i < p->outputs_count; i++) {
         const trmi_buffer *b = &p->buffers[p->outputs[i]];

@@ -58,20 +58,6 @@ trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm
     return TRM_OK;
 }
 
-trm_status trmi_exec_check_inputs(const trm_exec *exec, trm_error *err) {
-    const trm_program *p = exec->program;
-    for (int32_t i = 0; exec->inputs_unknown > 0 && i < p->inputs_count; i++) {
-        if (!exec->inputs_known[i]) {
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "input '%s' has no values (%d of %d inputs have some); feed it, or "
-                             "write to its memory, before the first step",
-                             p->buffers[p->inputs[i]].name,
-                             (int)(p->inputs_count - exec->inputs_unknown), (int)p->inputs_count);
-        }
-    }
-    return TRM_OK;
-}
-
 /* Contract in trireme/exec.h. A way of training that cuts the input takes its part of `tensor`
  * itself; without one the whole tensor is copied. */
 trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *tensor,

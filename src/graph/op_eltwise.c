@@ -293,6 +293,7 @@ trm_node trm_scale(trm_graph *graph, trm_node x, double factor) {
 
 /* Contract in trireme/graph.h. An even power is the square of its half. */
 trm_node trm_power(trm_graph *graph, trm_node x, double power) {
+    TRMI_NEED_OR(TRM_NO_NODE, NULL, graph);
     if (power == 0.5) {
         return trm_sqrt(graph, x);
     }

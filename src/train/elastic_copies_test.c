@@ -257,6 +257,9 @@ static void update_once(rank_context *context) {
     OPEN_COMM();
     trm_exec *exec = NULL;
     EXPECT_OK(make_exec(t, comm, &exec, &err), err);
+    trm_tensor zeros;
+    EXPECT_OK(trm_exec_input(exec, "image", &zeros, &err), err);
+    EXPECT_OK(trm_exec_input(exec, "label", &zeros, &err), err);
     int32_t order[VARIABLES_MOST];
     for (int32_t i = 0; i < VARIABLES_MOST; i++) {
         order[i] = i;
