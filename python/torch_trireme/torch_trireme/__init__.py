@@ -14,6 +14,7 @@ import atexit
 import collections
 import ctypes
 import datetime
+import operator
 import os
 import resource
 import shutil
@@ -122,6 +123,8 @@ def _create(options, backend_options=None):
     """Makes the backend of one process group: its ranks agree on a rendezvous and a token through the group's store."""
     store, rank, size = options.store, options.group_rank, options.group_size
     seconds = options.timeout.total_seconds() if isinstance(options.timeout, datetime.timedelta) else float(options.timeout)
+    if not seconds >= 0:
+        raise ValueError(f'torch_trireme: no time for the group (found a timeout of {seconds:g} s, expected at least 0)')
     folder = tempfile.mkdtemp(prefix='trireme-torch-')
     shares = _shares_tensors()
     try:
@@ -157,15 +160,19 @@ def _of(group):
 
 def empty(*sizes, dtype=torch.float32, group=None):
     """Returns a tensor of zeros in memory that all ranks of the host read and write in place. Not collective."""
-    if len(sizes) == 1 and not isinstance(sizes[0], int):
-        sizes = tuple(sizes[0])
-    return _backend.empty(_of(group), list(sizes), dtype)
+    try:
+        sizes = [operator.index(n) for n in (sizes[0] if len(sizes) == 1 and hasattr(sizes[0], '__iter__') else sizes)]
+    except TypeError:
+        raise TypeError(f'torch_trireme.empty: sizes: whole numbers expected, found {sizes!r}') from None
+    return _backend.empty(_of(group), sizes, dtype)
 
 
 def share_memory(least=LEAST, group=None):
     """Puts all tensors of at least `least` bytes that PyTorch makes from now on into memory that the ranks of the host share, not only
     those of sizes that collectives use. For groups other than the first one, smaller tensors, and large buffers of which collectives use
     slices. Not collective. A forked child (DataLoader) copies all of them."""
+    if not isinstance(least, int) or least < 0:
+        raise ValueError(f'torch_trireme.share_memory: least: a number of bytes expected, found {least!r}')
     _backend.share_memory(_of(group), least, True, True)
 
 
