@@ -18,6 +18,8 @@
 
 #include "trireme/exec.h"
 
+#include "exec/optimizer/update.h"
+
 /* Words of a variable in plain layout: `times` times `count` words, the first ones at begin, begin
  * + step, begin + 2 step, ...
  * TRMI_STATE_PADDING: no words of it. */
@@ -71,7 +73,7 @@ bool trmi_state_in_second(const trm_exec *exec);
 typedef struct trmi_state_watcher {
     void *context; /* borrowed */
     /* before a piece changes, on any thread of the update; NULL: not called */
-    void (*piece_changes)(void *context, int64_t piece);
+    trmi_update_watcher *piece_changes;
     /* this rank has made all changes of the update after which the state is that of `step`, and
      * meets the others next; NULL: not called */
     void (*updated)(void *context, uint64_t step);

@@ -2,17 +2,23 @@
 /* Parts of a state, kept where other ranks can reach them, and how a whole is made of them
  * (contracts in elastic_copies.h).
  *
- *   update, on one host, for each piece:  its old words -> `old` -> mark them with their step
- *                                         -> change the piece; slots that take turns: read in one
+ *   update, on one host, for each piece:  mark it with its step, no word of it in `old`
+ *                                         -> a few words -> `old` -> count them -> change them
+ *                                         -> the next ones; slots that take turns: read in one
  *                                         place, written to the other (update_slots.c of exec)
  *   keep:  mark the older generation as incomplete -> copy what is not in place -> several hosts: send it
  *          -> mark it with the step -> barrier
  *   join:  for each part: a rank that can read it broadcasts it -> its words go to their places in the whole
  *
  * In memory of all ranks each rank writes its own mark and part only, and no rank reads a part
- * before all ranks that live have left the epoch. A process that is killed has made its writes in
- * the order of the program, so a run of one place whose mark in `old_steps` has the step is in
- * `old`, and any other is unchanged where it lies. */
+ * before all ranks that live have left the epoch. Why a run of one place is whole after step s, at
+ * whichever instruction of the update that follows s its rank is killed: a process that is killed
+ * has made its writes in the order of the program, so only the compiler must not change it.
+ *   1. The mark has another step: no word has changed, because the mark comes before the changes.
+ *   2. It has s: the count was written in this update, because it became 0 before the mark. The
+ *      first `count` words are in `old`, because they were copied before they were counted; the
+ *      others have not changed, because words change after they are counted.
+ * Earlier steps are not asked for: all ranks have marked s before one begins this update. */
 #include "train/elastic_copies.h"
 
 #include "base/checked.h"
@@ -76,7 +82,7 @@ static size_t take_bytes(size_t *end, int64_t bytes) {
 static void place_part(const part_size *size, char *memory, size_t *end, trmi_kept_part *out) {
     const size_t runs = take_bytes(end, size->runs * (int64_t)sizeof *out->part.runs);
     const size_t segments = take_bytes(end, size->segments * (int64_t)sizeof *out->part.segments);
-    const size_t old_steps = take_bytes(end, size->runs * (int64_t)sizeof *out->old_steps);
+    const size_t old_words = take_bytes(end, size->runs * (int64_t)sizeof *out->old_words);
     const int64_t copied = (size->words - size->in_place) * WORD;
     const size_t data[2] = {take_bytes(end, copied), take_bytes(end, copied)};
     const size_t old = take_bytes(end, size->old_bytes);
@@ -88,7 +94,7 @@ static void place_part(const part_size *size, char *memory, size_t *end, trmi_ke
                                       .words = size->words,
                                       .alone = size->words,
                                       .in_place = size->in_place};
-        out->old_steps = (_Atomic int64_t *)(void *)(memory + old_steps);
+        out->old_words = (trmi_old_words *)(void *)(memory + old_words);
         out->data[0] = memory + data[0];
         out->data[1] = memory + data[1];
         out->old = memory + old;
@@ -137,29 +143,49 @@ static trm_status list_pieces(trmi_elastic_copies *c, trm_error *err) {
     return TRM_OK;
 }
 
-/* When this process is killed, the writes before that instruction count, in the order of the
- * program, and no later ones: the system sees to it that they reach memory. So only the compiler
- * must not change the order of copies, marks and changes; fences of the CPU took a third of the
- * time. */
-void trmi_copies_keep_piece(void *copies, int64_t piece) {
+/* Sets a value of a mark after the writes before it and before those that follow, in the order of
+ * the program: fences of the CPU, which take time, are not needed. */
+static void set_mark(_Atomic int64_t *value, int64_t to) {
+    atomic_signal_fence(memory_order_seq_cst);
+    atomic_store_explicit(value, to, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+}
+
+/* Contract in elastic_copies.h. The update copies a piece that is one run of the parameters. */
+trmi_update_old trmi_copies_keep_piece(void *copies, int64_t piece, int64_t count) {
     trmi_elastic_copies *c = copies;
     const trmi_kept_part *mine = c->kept;
     if (!c->on || piece >= c->pieces) {
-        return;
+        return (trmi_update_old){0};
     }
     const int64_t step = c->steps[c->newest];
     for (int64_t i = c->first_runs[piece]; i >= 0; i = c->next_runs[i]) {
-        trmi_update_copy_aside((float *)(void *)(mine->old + c->old_begins[i]),
-                               (const float *)(const void *)c->own.places[i], c->own.runs[i].words);
-        atomic_signal_fence(memory_order_seq_cst);
-        atomic_store_explicit(&mine->old_steps[i], step + 1, memory_order_relaxed);
+        const trmi_state_run *run = &c->own.runs[i];
+        float *old = (float *)(void *)(mine->old + c->old_begins[i]);
+        set_mark(&mine->old_words[i].count, 0);
+        set_mark(&mine->old_words[i].step, step + 1);
+        if (run->words == count && run->memory == TRMI_STATE_PARAMETERS && c->next_runs[i] < 0) {
+            return (trmi_update_old){old, &mine->old_words[i].count};
+        }
+        trmi_update_copy_aside(old, (const float *)(const void *)c->own.places[i], run->words);
+        set_mark(&mine->old_words[i].count, run->words);
     }
-    atomic_signal_fence(memory_order_seq_cst); /* the piece changes after its marks */
+    return (trmi_update_old){0};
 }
 
 /* Returns what rank `rank` has written. */
 static trmi_copies_mark *find_mark(const trmi_elastic_copies *c, int32_t rank) {
     return (trmi_copies_mark *)(void *)c->shared.data + rank;
+}
+
+/* Allocates the pages of the part of this rank, from `begin` to `end`. A huge page in which a part
+ * of a neighbour begins or ends counts, too: all of the memory is used. */
+static void fill_part(const trmi_elastic_copies *c, char *begin, char *end) {
+    char *const last = c->shared.data + c->shared.memory_bytes;
+    begin -= (uintptr_t)begin % TRMI_HUGE_PAGE_BYTES;
+    end += TRMI_HUGE_PAGE_BYTES - (uintptr_t)end % TRMI_HUGE_PAGE_BYTES;
+    begin = begin > c->shared.data ? begin : c->shared.data;
+    trmi_comm_fill_shared(begin, (size_t)((end < last ? end : last) - begin));
 }
 
 /* Makes the memory of all ranks. Afterwards shared.data is NULL where the ranks cannot have any.
@@ -189,8 +215,7 @@ static trm_status share_parts(trmi_elastic_copies *c, trm_exec *exec, trm_comm *
            (size_t)c->own.segments_count * sizeof *c->own.segments);
     trmi_free(c->own.segments);
     c->own.segments = NULL;
-    trmi_comm_fill_shared(mine->data[0],
-                          (size_t)(mine->old - mine->data[0]) + (size_t)sizes[c->rank].old_bytes);
+    fill_part(c, (char *)mine->part.runs, mine->old + sizes[c->rank].old_bytes);
     TRMI_TRY(map_memories(c, exec, comm, err));
     return list_pieces(c, err);
 }
@@ -454,24 +479,40 @@ typedef struct run_reader {
     int64_t step;
     const char *copied, *old;
     bool second; /* the slots of the step are in their second place */
+    char put_together[TRMI_UPDATE_PIECE * WORD]; /* a run of which only a part is in `old` */
 } run_reader;
 
 /* Returns a reader of one generation of a part. */
 static run_reader begin_reading(const trmi_kept_part *kept, int32_t generation, int64_t step) {
     const bool second = kept->mark != NULL && atomic_load(&kept->mark->second[generation]);
-    return (run_reader){kept, step, kept->data[generation], kept->old, second};
+    return (run_reader){kept, step, kept->data[generation], kept->old, second, {0}};
 }
 
-/* Returns the words of run `i` after the step. Called for each run in turn. */
+/* Returns the words of run `i` of one place, which is at `place`. */
+static const char *read_old(run_reader *reader, int64_t i, const char *place) {
+    const trmi_old_words *old = &reader->kept->old_words[i];
+    const int64_t words = reader->kept->part.runs[i].words;
+    const int64_t count =
+        atomic_load(&old->step) == reader->step + 1 ? atomic_load(&old->count) : 0;
+    if (count == 0 || count >= words) {
+        return count == 0 ? place : reader->old;
+    }
+    memcpy(reader->put_together, reader->old, (size_t)(count * WORD));
+    memcpy(reader->put_together + count * WORD, place + count * WORD,
+           (size_t)((words - count) * WORD));
+    return reader->put_together;
+}
+
+/* Returns the words of run `i` after the step, which hold until the next call. Called for each run
+ * in turn. */
 static const char *read_run(run_reader *reader, int64_t i) {
     const trmi_kept_part *kept = reader->kept;
     const trmi_state_run *run = &kept->part.runs[i];
     const char *from = reader->copied;
     if (run->piece >= 0) {
         const char *place = kept->memory[run->memory] + run->offset;
-        from = run->turn != 0 ? place + (reader->second ? run->turn : 0)
-               : atomic_load(&kept->old_steps[i]) == reader->step + 1 ? reader->old
-                                                                      : place;
+        from =
+            run->turn != 0 ? place + (reader->second ? run->turn : 0) : read_old(reader, i, place);
         reader->old += old_bytes_of(run);
     } else {
         reader->copied += run->words * WORD;

@@ -11,8 +11,9 @@
  *
  *      slots that take turns               two places: an update reads one and writes the other
  *        (exec/state_part.h)
- *      other runs in place                 where the program has them, and `old`: the words of each
- *                                          run before the last update that has begun to change it
+ *      other runs in place                 where the program has them, and `old`: the first words
+ *                                          of each run before the last update that has begun to
+ *                                          change it, as many as it has changed
  *      other runs, and on several hosts    data[g]: copies of them, one a generation
  *
  * A rank keeps step s by copying the runs that are not in place, noting in which place the slots of
@@ -36,13 +37,18 @@
 
 #include "train/elastic_position.h"
 
+/* Which words of a run are in `old`. In the memory of all ranks. */
+typedef struct trmi_old_words {
+    _Atomic int64_t step;  /* the step before the last update of the run, plus 1; 0: none */
+    _Atomic int64_t count; /* the run's first words are there; the update has changed no others */
+} trmi_old_words;
+
 /* A part that this process can read. */
 typedef struct trmi_kept_part {
-    trmi_state_part part; /* its description */
-    char *data[2];        /* words of runs that are not in place, by generation */
-    char *old;            /* words of runs in place, before the last update of each */
-    /* [runs] the step before that update, plus 1; 0 = `old` has nothing of this run */
-    _Atomic int64_t *old_steps;
+    trmi_state_part part;      /* its description */
+    char *data[2];             /* words of runs that are not in place, by generation */
+    char *old;                 /* words of runs in place, before the last update of each */
+    trmi_old_words *old_words; /* [runs] */
     const char *memory[TRMI_STATE_MEMORIES]; /* the rank's memory in which runs in place lie */
     const struct trmi_copies_mark *mark;     /* of the rank; NULL: it has no runs in place */
 } trmi_kept_part;
@@ -85,8 +91,9 @@ void trmi_copies_close(trmi_elastic_copies *copies);
  * values. `order`: as for trmi_copies_open. */
 void trmi_copies_fill(const trmi_elastic_copies *copies, trm_exec *exec, const int32_t *order,
                       const int64_t *begins, const char *whole);
-/* Keeps the words of a piece before an update changes it (trmi_state_watch). */
-void trmi_copies_keep_piece(void *copies, int64_t piece);
+/* Keeps the words of a piece before an update changes it, or says where the update copies them
+ * (trmi_state_watcher.piece_changes). */
+trmi_update_old trmi_copies_keep_piece(void *copies, int64_t piece, int64_t count);
 /* Keeps the state after `step` in place of the older generation, and waits until all ranks have
  * done so. Collective. */
 trm_status trmi_copies_keep(trmi_elastic_copies *copies, trm_comm *comm, uint64_t step,

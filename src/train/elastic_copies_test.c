@@ -105,16 +105,39 @@ static int64_t visit_state(trm_exec *exec, const int64_t *begins, int step, cons
     return wrong;
 }
 
+/* Writes other words over the first `words` words of a run. */
+static void spoil_run(const trmi_elastic_copies *copies, int64_t i, int64_t words) {
+    memset((char *)(uintptr_t)copies->own.places[i], 0x5a, (size_t)words * sizeof(float));
+}
+
 /* Does what an update does to a part of which ranks die: of each second piece the old words are
- * kept and new ones written. */
+ * kept and new ones written; in some the update has copied half of them, and changed fewer. */
 static void interrupt_update(trmi_elastic_copies *copies) {
     for (int64_t p = 0; p < copies->pieces; p += 2) {
-        trmi_copies_keep_piece(copies, p);
-        for (int64_t i = copies->first_runs[p]; i >= 0; i = copies->next_runs[i]) {
-            memset((char *)(uintptr_t)copies->own.places[i], 0x5a,
-                   (size_t)copies->own.runs[i].words * sizeof(float));
+        const int64_t first = copies->first_runs[p];
+        const int64_t count = first >= 0 && p % 4 == 0 ? copies->own.runs[first].words : 0;
+        const trmi_update_old old = trmi_copies_keep_piece(copies, p, count);
+        if (old.place != NULL) {
+            memcpy(old.place, copies->own.places[first], (size_t)(count / 2) * sizeof(float));
+            atomic_store(old.count, count / 2);
+            spoil_run(copies, first, count / 3);
+        }
+        for (int64_t i = first; i >= 0 && old.place == NULL; i = copies->next_runs[i]) {
+            spoil_run(copies, i, copies->own.runs[i].words);
         }
     }
+}
+
+/* Returns of how many runs of this rank an update has copied and changed a part after `step`. */
+static int count_torn(const trmi_elastic_copies *copies, int64_t step) {
+    int torn = 0;
+    for (int64_t i = 0; i < copies->own.runs_count; i++) {
+        const trmi_old_words *old = &copies->kept[0].old_words[i];
+        const int64_t count = atomic_load(&old->count);
+        torn +=
+            atomic_load(&old->step) == step + 1 && count > 0 && count < copies->own.runs[i].words;
+    }
+    return torn;
 }
 
 /* Reads all variables; of split programs as they were gathered. */
@@ -226,7 +249,7 @@ static void keep_and_join(rank_context *context) {
     EXPECT((copies.pieces > 0) == t->forked, "parameters and slots are kept in place");
     for (int step = 0; step < 3; step++) {
         for (int64_t p = 0; p < copies.pieces; p++) {
-            trmi_copies_keep_piece(&copies, p);
+            (void)trmi_copies_keep_piece(&copies, p, 0);
         }
         EXPECT_OK(trm_comm_barrier(comm, &err), err); /* ranks of one host may have one copy */
         (void)visit_state(exec, begins, step, NULL);
@@ -241,6 +264,7 @@ static void keep_and_join(rank_context *context) {
     }
     EXPECT_OK(trm_comm_barrier(comm, &err), err);
     interrupt_update(&copies);
+    EXPECT(!t->forked || count_torn(&copies, 2) > 0, "%s: no piece is torn", t->name);
     EXPECT_OK(trm_comm_barrier(comm, &err), err);
     join_step(context, t, &copies, comm, exec, begins, words, 2, true);
     trmi_copies_close(&copies);
@@ -334,7 +358,8 @@ static trm_status exchange_nothing(void *context, double *sums, int64_t count, t
 }
 
 /* Updates the blocks of a rank in a process of its own, which has the rank's memory, and kills it.
- * In a block it dies at the instruction that reads a slot of the middle of it. */
+ * In a block it dies at the instruction that reads a slot of the middle of it; in a large one this
+ * is in the middle of a piece, too. */
 static void update_and_die(trm_exec *exec, int death) {
     trm_error err;
     const trmi_parallel *p = trmi_parallel_of(exec);
@@ -358,7 +383,9 @@ static void update_and_die(trm_exec *exec, int death) {
                                                        : count - 1],
                       begin = trmi_update_block_offset(exec->update, block);
         (void)trmi_update_find_block(exec->update, begin, &end);
-        const float *slot = trmi_update_slot(exec->update, 0, begin) + (end - begin) / 2;
+        const int64_t middle = (end - begin) / 2;
+        const float *slot = trmi_update_slot(exec->update, 0, begin) + middle +
+                            (middle > TRMI_UPDATE_PIECE ? TRMI_UPDATE_PIECE / 2 : 0);
         const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
         if (mprotect((void *)((uintptr_t)slot / page * page), page, PROT_NONE) != 0) {
             _exit(2);
@@ -413,6 +440,10 @@ static void die_and_join(rank_context *context) {
     int status = 0;
     EXPECT(pid > 0 && waitpid(pid, &status, 0) == pid && WIFSIGNALED(status), "status %x", status);
     EXPECT_OK(trm_comm_barrier(comm, &err), err);
+    if (t->death == IN_MIDDLE && t->parallel.shard_optimizer && t->parallel.pipeline.stages == 0 &&
+        rank == 0) {
+        EXPECT(count_torn(&copies, t->steps) == 1, "a piece is torn");
+    }
     trmi_shm_segment shared = {0};
     bool complete = false;
     join_parts(context, t, &copies, comm, begins, words, t->steps, &shared, NULL, &complete);

@@ -21,7 +21,7 @@
 
 enum {
     BLOCK = 16384, /* elements: 64 KB of each range, so that a block's ranges fit in L2 */
-    PIECE = 2048,  /* elements that a watcher sees at once: 8 KB of each range, which fit in L1 */
+    PIECE = TRMI_UPDATE_PIECE, /* elements that a watcher sees at once: their ranges fit in L1 */
     BLOCK_PIECES = BLOCK / PIECE
 };
 
@@ -362,19 +362,24 @@ typedef struct block_pass {
     bool in_turns; /* the slots of the block take turns */
 } block_pass;
 
-/* Applies the rule to elements [at, at + count) of the ranges. */
-static void run_pass(const block_pass *pass, int64_t at, int64_t count) {
+/* Applies the rule to elements [at, at + count) of the ranges. old: where it copies the parameters,
+ * if their slots take turns or there are none. */
+static void run_pass(const block_pass *pass, int64_t at, int64_t count,
+                     const trmi_update_old *old) {
     const trmi_update *u = pass->update;
-    if (pass->in_turns) {
+    if (pass->in_turns || old->place != NULL) {
         const trmi_slot_turn turn = trmi_update_find_turn(u, at);
         u->kernels->turn[u->options.kind](&pass->rule, pass->parameters + at, pass->gradients + at,
-                                          &turn, count);
+                                          &turn, old, count);
         return;
     }
     u->kernels->rule[u->options.kind](&pass->rule, pass->parameters + at, pass->gradients + at,
                                       u->slots[0] == NULL ? NULL : u->slots[0] + at,
                                       u->slots[1] == NULL ? NULL : u->slots[1] + at, count);
 }
+
+/* A pass copies no parameters. */
+static const trmi_update_old no_copy;
 
 /* Keeps the slots of elements [at, at + count), which have no gradient. */
 static void keep_slots(const block_pass *pass, int64_t at, int64_t count) {
@@ -404,20 +409,21 @@ static void run_table(const block_pass *pass) {
     for (int64_t at = b->offset; at < end;) {
         int64_t next = trmi_min_i64(at + s->table_width - (at - s->offset) % s->table_width, end);
         if (all_zero(pass->gradients + at, next - at)) {
-            run_pass(pass, begin, at - begin);
+            run_pass(pass, begin, at - begin, &no_copy);
             keep_slots(pass, at, next - at);
             begin = next;
         }
         at = next;
     }
-    run_pass(pass, begin, end - begin);
+    run_pass(pass, begin, end - begin, &no_copy);
 }
 
-/* Tells the watcher of the pieces of a block from element `from` to `to` of it. */
-static void watch_pieces(const trmi_update *u, int64_t block, int64_t from, int64_t to) {
-    for (int64_t at = from; u->watcher != NULL && at < to; at += PIECE) {
-        u->watcher(u->watcher_context, block * BLOCK_PIECES + at / PIECE);
-    }
+/* Tells the watcher of the piece that begins at element `at` of a block. count: what the run can
+ * copy of it. Returns where it does. */
+static trmi_update_old watch_piece(const trmi_update *u, int64_t block, int64_t at, int64_t count) {
+    return u->watcher == NULL
+               ? no_copy
+               : u->watcher(u->watcher_context, block * BLOCK_PIECES + at / PIECE, count);
 }
 
 /* Applies the rule to a block. A gradient has one of three forms: two factors, rows of a table, or
@@ -428,7 +434,9 @@ static void run_block(const block_pass *pass) {
     const int64_t number = b - u->blocks;
     const bool factors = trmi_update_in_factors(u, b->segment);
     if (factors || u->segments[b->segment].table_width > 0) {
-        watch_pieces(u, number, 0, b->count);
+        for (int64_t at = 0; at < b->count; at += PIECE) {
+            (void)watch_piece(u, number, at, 0);
+        }
         if (factors) {
             trmi_update_product_rule(u, b->segment, &pass->rule, pass->parameters, b->offset,
                                      b->count);
@@ -437,11 +445,12 @@ static void run_block(const block_pass *pass) {
         }
         return;
     }
+    const bool copies = pass->in_turns || u->slots_count == 0;
     const int64_t piece = u->watcher != NULL ? PIECE : BLOCK;
     for (int64_t at = 0; at < b->count; at += piece) {
         const int64_t count = trmi_min_i64(b->count - at, piece);
-        watch_pieces(u, number, at, at + count);
-        run_pass(pass, b->offset + at, count);
+        const trmi_update_old old = watch_piece(u, number, at, copies ? count : 0);
+        run_pass(pass, b->offset + at, count, &old);
     }
 }
 

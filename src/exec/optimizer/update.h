@@ -76,9 +76,18 @@ int64_t trmi_update_turn_bytes(const trmi_update *update, int64_t at);
 /* Says that the caller will write slots of blocks that this rank does not update. Gives back the
  * pages of those that it has written where slots were before. */
 void trmi_update_begin_gather(trmi_update *update);
+/* Where a run copies the parameters of a piece before it changes them. */
+typedef struct trmi_update_old {
+    float *place; /* a multiple of 64 bytes; NULL: the run copies nothing */
+    /* set by the run: so many elements of the piece, the first ones, are in `place`, and no other
+     * one has changed, at whichever instruction of the run the process dies */
+    _Atomic int64_t *count;
+} trmi_update_old;
 /* A run calls it before it changes a piece of parameters and slots (trmi_update_find_piece), on the
- * thread that changes the piece. NULL: no watcher. `context` is borrowed. */
-typedef void trmi_update_watcher(void *context, int64_t piece);
+ * thread that changes the piece. count: elements of the piece, which the run can copy while it
+ * changes them; 0: it cannot. The watcher copies what it wants to keep, or returns where the run
+ * copies the parameters. NULL: no watcher. `context` is borrowed. */
+typedef trmi_update_old trmi_update_watcher(void *context, int64_t piece, int64_t count);
 void trmi_update_watch(trmi_update *update, trmi_update_watcher *watcher, void *context);
 /* Copies `count` values to memory that is not read soon, past the caches. `to` is a multiple of 64
  * bytes. Another CPU may see later writes of this thread before them; it sees all of them after
@@ -138,6 +147,8 @@ int64_t trmi_update_block_offset(const trmi_update *update, int64_t index);
 /* Returns the block that element `at` of the ranges lies in; -1: it is of no block. *end: the first
  * element after that block. */
 int64_t trmi_update_find_block(const trmi_update *update, int64_t at, int64_t *end);
+/* Elements of a piece at most: 8 KB of each range. */
+enum { TRMI_UPDATE_PIECE = 2048 };
 /* The same for pieces: parts of a block whose ranges fit in the nearest cache, so that a watcher
  * that copies a piece costs little. Pieces of different blocks have different numbers, in the order
  * of the blocks. */

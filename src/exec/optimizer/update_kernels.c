@@ -8,6 +8,8 @@
 #include "base/simd/optimizer_rules.h"
 #include "base/simd/vec.h"
 
+#include <stdatomic.h>
+
 enum { ROWS_AHEAD = 16 }; /* rows are prefetched so far ahead */
 
 /* Makes the pass over rows of a rule, with the next rows of parameters and slots prefetched: rows
@@ -128,19 +130,33 @@ static void copy_aside(float *to, const float *from, int64_t count) {
 
 #include "exec/optimizer/update_product_body.h"
 
+/* Elements whose old values are copied before the rule changes them: so few that the memory serves
+ * all ranges at the same time, so many that writes of one range come in a row. */
+enum { KEPT = 16 * VL };
+
+/* Copies the next `n` elements of w, from `at` on, to their old values. Only the compiler must not
+ * change the order of copies, count and changes: a process that is killed has made its writes in
+ * the order of the program. */
+TRMI_INLINE void keep_old(const trmi_update_old *old, const float *w, int64_t at, int64_t n) {
+    copy_aside(old->place + at, w + at, n);
+    atomic_signal_fence(memory_order_seq_cst);
+    atomic_store_explicit(old->count, at + n, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+}
+
 /* Applies a rule to `n` elements from `at` on, at most a vector. `past`: writes the slots past the
  * caches; their places are then those of whole vectors. */
 TRMI_INLINE void turn_lanes(const trmi_rule *r, lane_rule rule, const int slots, float *w,
                             const float *g, const trmi_slot_turn *s, int64_t at, int n,
                             const bool past) {
     lane x = {vf_lanes(w, at, 0, n), vf_lanes(g, at, 0, n), vf_zero(), vf_zero()};
-    x.s0 = vf_lanes(s->from[0], at, 0, n);
+    x.s0 = slots > 0 ? vf_lanes(s->from[0], at, 0, n) : x.s0;
     x.s1 = slots > 1 ? vf_lanes(s->from[1], at, 0, n) : x.s1;
     x = rule(r, x);
     vf_put_lanes(w, at, 0, n, x.w);
-    if (past) {
+    if (slots > 0 && past) {
         vf_stream(s->to[0], at, 0, x.s0);
-    } else {
+    } else if (slots > 0) {
         vf_put_lanes(s->to[0], at, 0, n, x.s0);
     }
     if (slots > 1 && past) {
@@ -151,13 +167,26 @@ TRMI_INLINE void turn_lanes(const trmi_rule *r, lane_rule rule, const int slots,
 }
 
 /* Applies a rule that writes the slots elsewhere. A row of a table may begin between the places of
- * whole vectors. */
-TRMI_INLINE void turn_slots(const trmi_rule *r, lane_rule rule, const int slots, float *w,
-                            const float *g, const trmi_slot_turn *slot, int64_t count) {
-    const trmi_slot_turn turn = *slot, *s = &turn; /* stays in registers */
-    const int64_t over = (int64_t)((uintptr_t)s->to[0] / sizeof(float) % VL);
-    int64_t i = over == 0 ? 0 : VL - over < count ? VL - over : count;
-    if (i > 0) {
+ * whole vectors; old values of such elements are all copied first. */
+TRMI_INLINE void turn_slots(const trmi_rule *constants, lane_rule rule, const int slots, float *w,
+                            const float *g, const trmi_slot_turn *slot, const trmi_update_old *kept,
+                            int64_t count) {
+    const trmi_rule own = *constants, *r = &own; /* these stay in registers */
+    const trmi_slot_turn turn = *slot, *s = &turn;
+    const trmi_update_old old = *kept;
+    const int64_t over = slots > 0 ? (int64_t)((uintptr_t)s->to[0] / sizeof(float) % VL) : 0;
+    int64_t i = 0;
+    for (; old.place != NULL && over == 0 && i + KEPT <= count; i += KEPT) {
+        keep_old(&old, w, i, KEPT);
+        for (int k = 0; k < KEPT; k += VL) {
+            turn_lanes(r, rule, slots, w, g, s, i + k, VL, true);
+        }
+    }
+    if (old.place != NULL && i < count) {
+        keep_old(&old, w, i, count - i);
+    }
+    if (over != 0) {
+        i = VL - over < count ? VL - over : count;
         turn_lanes(r, rule, slots, w, g, s, 0, (int)i, false);
     }
     for (; i + VL <= count; i += VL) {
@@ -170,9 +199,10 @@ TRMI_INLINE void turn_slots(const trmi_rule *r, lane_rule rule, const int slots,
 
 #define TURN(name)                                                                                 \
     static void name##_turn(const trmi_rule *r, float *w, const float *g, const trmi_slot_turn *s, \
-                            int64_t count) {                                                       \
-        turn_slots(r, name##_lane, SLOTS_OF_##name, w, g, s, count);                               \
+                            const trmi_update_old *old, int64_t count) {                           \
+        turn_slots(r, name##_lane, SLOTS_OF_##name, w, g, s, old, count);                          \
     }
+TURN(sgd)
 TURN(momentum)
 TURN(nesterov)
 TURN(adam)
@@ -197,7 +227,8 @@ const trmi_update_kernels TRMI_FOR_ISA(trmi_update_kernels) = {
              [TRM_LARS] = lars_rows,
              [TRM_ADAGRAD] = adagrad_rows,
              [TRM_FTRL] = ftrl_rows},
-    .turn = {[TRM_MOMENTUM] = momentum_turn,
+    .turn = {[TRM_SGD] = sgd_turn,
+             [TRM_MOMENTUM] = momentum_turn,
              [TRM_NESTEROV] = nesterov_turn,
              [TRM_ADAM] = adam_turn,
              [TRM_LARS] = lars_turn,

@@ -5,6 +5,8 @@
 
 #include "trireme/exec.h"
 
+#include "exec/optimizer/update.h"
+
 #include "base/cpu.h"
 #include "base/optimizer_rule.h"
 
@@ -20,9 +22,11 @@ typedef struct trmi_slot_turn {
     float *to[TRMI_SLOTS_MAX];
 } trmi_slot_turn;
 /* Applies the rule to `count` elements of w, with the bits of trmi_rule_pass. Writes the slots past
- * the caches: they are read next in the following update. */
+ * the caches: they are read next in the following update. Copies w to `old` (trmi_update_old), also
+ * past the caches. */
 typedef void (*trmi_rule_turn)(const trmi_rule *rule, float *w, const float *g,
-                               const trmi_slot_turn *slots, int64_t count);
+                               const trmi_slot_turn *slots, const trmi_update_old *old,
+                               int64_t count);
 
 /* Applies the rule to `rows` rows of `width` at w + at[i] and at the same offsets of the slots.
  * Their gradients are contiguous in g. */
@@ -46,7 +50,7 @@ typedef void (*trmi_rule_product)(const trmi_rule *rule, const trmi_product *pro
 typedef struct trmi_update_kernels {
     trmi_rule_pass rule[TRMI_OPTIMIZERS]; /* these and others by kind: NULL for rules of tables */
     trmi_rule_rows rows[TRMI_OPTIMIZERS];
-    trmi_rule_turn turn[TRMI_OPTIMIZERS]; /* NULL also for rules without slots */
+    trmi_rule_turn turn[TRMI_OPTIMIZERS];
     /* Sums rows by group, in order: sums[group[i]] += row p of `from` [.., width], where p is the
      * low half of keys[i]. Groups are numbered in the order of their first key. */
     void (*sum_rows)(const float *from, const uint64_t *keys, const uint32_t *group, int64_t count,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Slots that take turns: the bits of an optimiser that updates in place, and the slots from before
- * a run stay where they were until the next one. */
+ * a run stay where they were until the next one. Old parameters that a run copies while it changes
+ * them are complete at every instruction. */
 #include "check.h"
 #include "optimizer_case.h"
 
@@ -11,7 +12,12 @@
 #include "base/rng.h"
 
 #include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* Elements of the ranges. Segments in their order: several blocks; a table whose rows begin between
  * the places of vectors; a gradient in factors; a sparse table; a few elements. */
@@ -129,22 +135,29 @@ static void follow_steps(pair *p) {
     }
 }
 
+/* Lists the kernels that this CPU runs. */
+static int list_kernels(const trmi_update_kernels **kernels) {
+    int count = 0;
+    kernels[count++] = &trmi_update_kernels_plain;
+#if defined(__x86_64__)
+    if (trmi_cpu()->avx2) {
+        kernels[count++] = &trmi_update_kernels_avx2;
+    }
+    if (trmi_cpu()->avx512) {
+        kernels[count++] = &trmi_update_kernels_avx512;
+    }
+#endif
+    return count;
+}
+
 static pair both;
 
 static void turns_have_the_bits_of_updates_in_place(void **state) {
     (void)state;
     const trm_optimizer_kind kinds[] = {TRM_MOMENTUM, TRM_NESTEROV, TRM_ADAM,
                                         TRM_LARS,     TRM_ADAGRAD,  TRM_FTRL};
-    const trmi_update_kernels *kernels[3] = {&trmi_update_kernels_plain};
-    int kernels_count = 1;
-#if defined(__x86_64__)
-    if (trmi_cpu()->avx2) {
-        kernels[kernels_count++] = &trmi_update_kernels_avx2;
-    }
-    if (trmi_cpu()->avx512) {
-        kernels[kernels_count++] = &trmi_update_kernels_avx512;
-    }
-#endif
+    const trmi_update_kernels *kernels[3];
+    const int kernels_count = list_kernels(kernels);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         for (int k = 0; k < kernels_count; k++) {
             make_pair(&both, kinds[i], kernels[k], NULL);
@@ -245,6 +258,110 @@ static void gathered_slots_lie_in_one_half(void **state) {
     free_pair(&both);
 }
 
+/* ---- a pass that ends at any instruction ----------------------------------------------------- */
+
+/* Elements of the pass: vectors, and a rest. */
+enum { PASS = 1003 };
+
+static sigjmp_buf interrupted;
+
+static void leave_pass(int number) {
+    (void)number;
+    siglongjmp(interrupted, 1);
+}
+
+/* The memory of a pass; `from` and `to` lie equally to multiples of 64 bytes. */
+typedef struct pass {
+    _Alignas(64) float w[PASS + 16], from[2][PASS + 21], to[2][PASS + 21];
+    _Atomic int64_t count;
+    const float *gradients;
+    float *old;
+} pass;
+
+/* Returns the address behind a page that can be used: use of it sends a signal. Elements of the
+ * pass fit before it. */
+static float *map_before_gap(void) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *memory = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED && mprotect(memory + page, page, PROT_NONE) == 0);
+    for (int64_t i = 0; i < (int64_t)(page / sizeof(float)); i++) {
+        ((float *)(void *)memory)[i] = random_value(8, i);
+    }
+    return (float *)(void *)(memory + page);
+}
+
+static void unmap_before_gap(float *behind) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    munmap((char *)behind - page, 2 * page);
+}
+
+/* Runs a pass that a signal leaves. at: the place of the first slot beside a multiple of 64 bytes.
+ * Returns the count of old values, after a check that one is there of each element that has
+ * changed. */
+static int64_t interrupt_pass(pass *p, const trmi_update_kernels *kernels, trm_optimizer_kind kind,
+                              int64_t at) {
+    const trm_optimizer_options options = {.kind = kind, .momentum = 0.9};
+    trm_optimizer_options checked;
+    trm_error err;
+    CHECK_OK(trmi_optimizer_check(&options, false, "optimizer", &checked, &err), err);
+    const trmi_rule rule = trmi_rule_of(
+        &checked, &(trmi_rule_step){.rate = 0.1, .scale = 1, .decays = true, .number = 3});
+    const trmi_slot_turn slots = {.from = {p->from[0] + at, p->from[1] + at},
+                                  .to = {p->to[0] + at, p->to[1] + at}};
+    atomic_store(&p->count, 0);
+    for (int64_t i = 0; i < PASS; i++) {
+        p->w[i] = random_value(6, i);
+        p->from[0][i] = p->from[1][i] = 1 + random_value(7, i);
+    }
+    if (sigsetjmp(interrupted, 1) == 0) {
+        kernels->turn[kind](&rule, p->w, p->gradients, &slots,
+                            &(trmi_update_old){p->old, &p->count}, PASS);
+        fail_msg("the pass has ended");
+    }
+    const int64_t count = atomic_load(&p->count);
+    for (int64_t i = 0; i < PASS; i++) {
+        const float before = random_value(6, i), now = i < count ? p->old[i] : p->w[i];
+        if (memcmp(&now, &before, sizeof now) != 0) {
+            fail_msg("element %d, %d are counted: %g, expected %g", (int)i, (int)count, (double)now,
+                     (double)before);
+        }
+    }
+    return count;
+}
+
+/* Leaves passes where their gradients end, and where the memory of the old values ends. */
+static void old_values_are_there_at_any_instruction(void **state) {
+    (void)state;
+    static pass p;
+    const trm_optimizer_kind kinds[] = {TRM_SGD,  TRM_MOMENTUM, TRM_NESTEROV, TRM_ADAM,
+                                        TRM_LARS, TRM_ADAGRAD,  TRM_FTRL};
+    const int64_t ends[] = {0, 1, 15, 16, 17, 64, 65, 128, 256, 512, 768, 960, 1000, 1002};
+    const trmi_update_kernels *kernels[3];
+    const int kernels_count = list_kernels(kernels);
+    float *gradients = map_before_gap(), *old = map_before_gap();
+    struct sigaction before[2], leave = {.sa_handler = leave_pass};
+    sigaction(SIGSEGV, &leave, &before[0]);
+    sigaction(SIGBUS, &leave, &before[1]);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] * (sizeof ends / sizeof ends[0]); i++) {
+        const trm_optimizer_kind kind = kinds[i % (sizeof kinds / sizeof kinds[0])];
+        const int64_t end = ends[i / (sizeof kinds / sizeof kinds[0])];
+        for (int k = 0; k < 2 * kernels_count; k++) {
+            const int64_t at = k % 2 * 5; /* 5: all old values are copied first */
+            p.gradients = gradients - end;
+            p.old = old - 1024;
+            const int64_t copied = interrupt_pass(&p, kernels[k / 2], kind, at);
+            assert_true(copied >= end && (at != 0 || copied <= end + 16 * 16));
+            p.gradients = gradients - 1024;
+            p.old = old - end / 16 * 16;
+            assert_true(interrupt_pass(&p, kernels[k / 2], kind, at) <= end);
+        }
+    }
+    sigaction(SIGSEGV, &before[0], NULL);
+    sigaction(SIGBUS, &before[1], NULL);
+    unmap_before_gap(gradients);
+    unmap_before_gap(old);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(turns_have_the_bits_of_updates_in_place),
@@ -252,6 +369,7 @@ int main(void) {
         cmocka_unit_test(turns_can_end),
         cmocka_unit_test(own_slots_stay),
         cmocka_unit_test(gathered_slots_lie_in_one_half),
+        cmocka_unit_test(old_values_are_there_at_any_instruction),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,9 +91,8 @@ static void trajectories_are_pytorchs(void **state) {
                  0.1, golden_ftrl);
 }
 
-/* elements of the larger segment: several blocks; elements of a piece; pieces, also of whole
- * blocks */
-enum { WATCHED = 40000, PIECE = 2048, PIECES = 32 };
+/* elements of the larger segment: several blocks; pieces, also of whole blocks */
+enum { WATCHED = 40000, PIECE = TRMI_UPDATE_PIECE, PIECES = 32 };
 
 /* What a watcher has seen of an update with one slot. */
 typedef struct watched {
@@ -106,8 +105,9 @@ typedef struct watched {
     int32_t calls[PIECES];
 } watched;
 
-static void keep_piece(void *context, int64_t piece) {
+static trmi_update_old keep_piece(void *context, int64_t piece, int64_t count) {
     watched *seen = context;
+    assert_int_equal(count, 0); /* the slots take no turns */
     const int64_t begin = seen->begins[piece];
     int64_t end;
     assert_true(begin >= 0);
@@ -117,6 +117,7 @@ static void keep_piece(void *context, int64_t piece) {
     memcpy(seen->old + WATCHED + 100 + begin, trmi_update_slot(seen->update, 0, begin),
            (size_t)(end - begin) * sizeof(float));
     seen->calls[piece]++;
+    return (trmi_update_old){0};
 }
 
 /* Lists the pieces of the segments [0, 80) and [100, 100 + WATCHED). */
