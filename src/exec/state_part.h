@@ -69,6 +69,9 @@ const void *trmi_state_memory_of(const trm_exec *exec, trmi_state_memory which, 
 void trmi_state_take_turns(trm_exec *exec, bool on);
 /* Returns whether the slots that take turns are in their second place now. */
 bool trmi_state_in_second(const trm_exec *exec);
+/* Gives back the memory of slots that were gathered from other ranks (trm_exec_gather), which are
+ * not read any more. */
+void trmi_state_drop_gathered(const trm_exec *exec);
 /* What is called during each update of an executor. */
 typedef struct trmi_state_watcher {
     void *context; /* borrowed */

@@ -411,6 +411,7 @@ trm_status trmi_copies_keep(trmi_elastic_copies *c, trm_comm *comm, uint64_t ste
     }
     mark_generation(c, g, (int64_t)step);
     c->newest = g;
+    trmi_state_drop_gathered(c->exec);
     return trm_comm_barrier(comm, err);
 }
 

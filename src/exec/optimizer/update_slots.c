@@ -127,12 +127,24 @@ void trmi_update_take_turns(trmi_update *u, bool on) {
     }
 }
 
+/* Gives back the pages of gathered slots in one half. */
+static void drop_gathered(trmi_update *u, bool second) {
+    if (u->gathered[second]) {
+        visit_ranges(u, false, second, release_range);
+        u->gathered[second] = false;
+    }
+}
+
 void trmi_update_begin_gather(trmi_update *u) {
-    if (u->takes_turns && u->gathered[!u->in_second]) {
-        visit_ranges(u, false, !u->in_second, release_range);
-        u->gathered[!u->in_second] = false;
+    if (u->takes_turns) {
+        drop_gathered(u, !u->in_second);
     }
     u->gathered[u->in_second] = true;
+}
+
+void trmi_update_end_gather(trmi_update *u) {
+    drop_gathered(u, false);
+    drop_gathered(u, true);
 }
 
 trmi_slot_turn trmi_update_find_turn(const trmi_update *u, int64_t offset) {
