@@ -24,6 +24,7 @@ TF_CONFIG='{"cluster": {"ps": ["h:1"], "worker": ["h:2"]}, "task": {"type": "wor
 grep -q "each worker has a batch of its own" out.txt || fail "--global-batch of one role: $(cat out.txt)"
 refused "its 2 parts .* do not divide it" --elastic 1:2 --global-batch 33
 
+expect 0 "--elastic-restarts has no effect here: it is for --elastic" run -n 1 --elastic-restarts 1 --launch-dir refused -- true
 # Kills and leaves at random moments, of rank 0 too, and ranks that come back: the benchmark, for less time. What counts is what the jobs
 # compute, on a machine of any speed.
 for restarts in 0 2; do

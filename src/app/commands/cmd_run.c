@@ -14,6 +14,7 @@ int app_run_run(app_context *app) {
             app_fail(&err, TRM_INVALID, "trireme run needs a program after --; for example: %s",
                      app->command->example);
     } else {
+        app_warn_idle_flags(app, APP_STAGE_MODEL);
         status = app_launch(app, (const char *const *)app->parsed.rest, &code, &err);
     }
     return status == TRM_OK ? code : app_report(&err);
