@@ -184,6 +184,33 @@ wait_for '"event":"membership".*"ranks":3.*"lost":\[\],"left":\[\],"joined":\[2\
 kill -TERM $hand
 wait $hand || fail "by hand: exit code $?: $(cat hand.txt)"
 wait_for '"event":"membership".*"ranks":2.*"left":\[2\]'
+# One that does not fit the job is told what differs, and the job goes on without it: TEXT FLAGS...
+misfit() {
+    local text=$1 code
+    shift
+    (export $(grep -v CONSOLE variables.txt) && exec timeout 300 "$trireme" train mlp --data synth --image-size 32 --epochs 100000 --steps 100000 \
+        --eval-every-epochs 0 --json -n 2 --elastic 1:3 "$@" > hand.txt 2>&1)
+    code=$?
+    [ $code = 2 ] || fail "by hand: $*: exit code $code, 2 expected: $(tail -n 2 hand.txt)"
+    grep -q "$text" hand.txt || fail "by hand: $*: '$text' expected: $(tail -n 2 hand.txt)"
+}
+misfit "learning_rate differs (found 0.5, the job has 0.01); start it with the command line of the job" --learning-rate 0.5
+misfit "the seed differs (found 7, the job has 1)" --seed 7
+misfit "data differs (found 2048 samples" --synth-train 2048
+misfit "optimizer differs (found adam, the job has momentum)" --optimizer adam
+misfit "batches of an update (accumulate) differs (found 2, the job has 1)" --accumulate 2
+misfit "how ranks share the work differs" --parallel-mode semi_auto_parallel
+misfit "ranks disagree about the communicator's options" --deterministic strict
+steps=$(grep -c '"event":"step"' out.txt)
+wait_for_steps() { # N: more than N
+    local end=$((SECONDS + 300 * patience))
+    until [ "$(grep -c '"event":"step"' out.txt)" -gt "$1" ]; do
+        kill -0 $job 2> /dev/null && [ $SECONDS -lt $end ] && sleep 0.1 && continue
+        fail "by hand: no steps after processes that do not fit: $(tail -n 2 out.txt) $(cat err.txt)"
+        return
+    done
+}
+wait_for_steps "$steps"
 kill -TERM $job # SIGINT is ignored by what a script has started in the background
 end_job
 

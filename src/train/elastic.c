@@ -357,6 +357,7 @@ static trm_status check_joined(trmi_run *r, trm_error *err) {
     trm_membership m;
     trm_elastic_get_membership(r->model->elastic->job, &m);
     const trm_model *model = r->model;
+    TRMI_TRY(trmi_elastic_describe(r->model, r->options->data, err));
     if (m.rank >= 0) {
         note_all_hooks(r);
     }
@@ -629,6 +630,7 @@ static trm_status begin_epoch(trmi_run *r, const trm_error *cause, bool *hooks_d
         trm_elastic_request_leave(e->job);
     }
     times->ends[MEETING] = trmi_os_now();
+    TRMI_TRY(trmi_elastic_admit(r->model, r->options, trm_elastic_comm(e->job), err));
     TRMI_TRY(trmi_elastic_take_newest(e, trm_elastic_comm(e->job), hooks_due, newest, err));
     const bool lost = *newest < 0;
     bool stale = lost;
@@ -681,6 +683,7 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
     trm_membership before;
     trm_elastic_get_membership(e->job, &before);
     e->stale = e->spare || before.epoch == 0;
+    e->comes = before.epoch == 0;
     TRMI_TRY(capture_state(r, err));
     trmi_keep_mappings(true); /* of the old programs, for the new ones */
     do {

@@ -200,6 +200,7 @@ void trmi_elastic_close(trm_model *model) {
         trmi_elastic_await_copy(e);
         trm_comm_destroy(e->active);
         trmi_free(e->marked);
+        trmi_text_free(&e->described);
         trmi_elastic_drop_whole(e);
         trmi_free(e->sorted);
         trmi_free(e->order);

@@ -13,6 +13,7 @@
 
 #include "trireme/elastic.h"
 
+#include "base/memory.h"
 #include "train/elastic_copies.h"
 #include "train/model.h"
 
@@ -44,7 +45,10 @@ typedef struct trmi_elastic_model {
     uint64_t begun_step;
     int64_t begun_epoch, begun_epoch_step;
     bool alone; /* a member made its model for itself, and meets the others when it trains */
-    uint64_t hooked_step; /* the last step whose on_step_end hooks have returned */
+    bool comes; /* this process has come to a job that runs, and is not admitted yet */
+    trmi_text described; /* the job of this process, for those that come (elastic_admit.c) */
+    const trm_dataset *described_data; /* the data in it */
+    uint64_t hooked_step;              /* the last step whose on_step_end hooks have returned */
     /* the last step of which this rank knows that the hooks have returned on rank 0, which reports
      * and saves, also those at the end of its epoch */
     uint64_t told_step;
@@ -92,6 +96,17 @@ trm_status trmi_elastic_hand_over(trmi_elastic_model *elastic, trm_comm *comm, i
  *   errors  IO: the ranks have other variables; those of the collectives */
 trm_status trmi_elastic_take_newest(trmi_elastic_model *elastic, trm_comm *comm, bool *hooks_due,
                                     int64_t *newest, trm_error *err);
+
+/* elastic_admit.c: describes the job of this process before a run, for those that come later.
+ * errors  NOMEM, those of trmi_dataset_fingerprint */
+trm_status trmi_elastic_describe(trm_model *model, const trm_dataset *data, trm_error *err);
+/* elastic_admit.c: compares the processes that have come with the ranks of the job, before any
+ * state is handed over. One that has another model, other data or other options than the job would
+ * train wrong. Collective.
+ *   errors  INVALID: this process has come and does not fit; PEER: another one does not, and the
+ *          ranks go on without it (err->rank) */
+trm_status trmi_elastic_admit(trm_model *model, const trm_train_options *run, trm_comm *comm,
+                              trm_error *err);
 
 /* elastic_handover.c: frees the whole state that is kept. */
 void trmi_elastic_drop_whole(trmi_elastic_model *elastic);

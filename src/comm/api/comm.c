@@ -97,6 +97,9 @@ static trm_status compare_options(trm_comm *comm, const trmi_exchange *exchange,
                 "%d %.20s, '%.40s', %d",
                 comm->members[comm->group.rank], mine.engine, mine.algorithm, mine.deterministic,
                 comm->members[r], all[r].engine, all[r].algorithm, all[r].deterministic);
+            if (err != NULL) {
+                err->rank = comm->members[r];
+            }
         }
     }
     trmi_free(all);

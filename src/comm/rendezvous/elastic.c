@@ -357,8 +357,9 @@ static trm_status prepare_meeting(epoch_meeting *m, trmi_join *join, trm_error *
     return TRM_OK;
 }
 
-/* Meets the ranks of the present epoch and makes their communicator. */
-static trm_status meet_members(trm_elastic *e, trm_error *err) {
+/* Meets the ranks of the present epoch and makes their communicator. *misfit: id of a process whose
+ * options differ; 0: none. */
+static trm_status meet_members(trm_elastic *e, uint64_t *misfit, trm_error *err) {
     epoch_meeting m = {.e = e, .now = {.ballot = -1}, .asked = trmi_os_now()};
     trmi_join join;
     pthread_mutex_lock(&e->lock);
@@ -368,6 +369,12 @@ static trm_status meet_members(trm_elastic *e, trm_error *err) {
     status = status == TRM_OK ? trmi_side_meet(&join, &e->bootstrap, err) : status;
     status =
         status == TRM_OK ? trm_comm_create(e->bootstrap, &e->options.comm, &e->comm, err) : status;
+    if (status == TRM_INVALID && e->membership.epoch > 0 && err->rank >= 0 &&
+        err->rank < m.now.count) {
+        /* a process has come with other options than the ranks have: they go on without it */
+        *misfit = m.now.list[err->rank].id;
+        status = err->status = TRM_PEER;
+    }
     if (status == TRM_OK) {
         e->membership.epoch = m.now.epoch;
         e->membership.rank = e->bootstrap->rank;
@@ -440,12 +447,12 @@ static trm_status begin_epoch(trm_elastic *e, uint64_t suspect, trm_error *err) 
                              "from the newest checkpoint",
                              left, left == 1 ? " is" : "s are", e->options.least);
         }
-        trm_status status = meet_members(e, err);
+        suspect = 0;
+        trm_status status = meet_members(e, &suspect, err);
         if (!trm_elastic_can_recover(status)) {
             return status;
         }
-        trmi_log(TRM_LOG_DEBUG, "comm", "elastic: %s", err->message);
-        suspect = 0;
+        trmi_log(suspect != 0 ? TRM_LOG_WARN : TRM_LOG_DEBUG, "comm", "elastic: %s", err->message);
         leave_epoch(e);
     }
 }

@@ -284,3 +284,41 @@ done:
     trmi_text_free(&changes);
     return status;
 }
+
+/* Keys whose values differ between a process alone and ranks, or between calls of the training. */
+static bool follows_ranks(const char *key) {
+    static const char *const keys[] = {"strict_block", "reduce", "wire",
+                                       "batch_norm",   "epochs", "steps"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (strcmp(keys[i], key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Contract in job.h. */
+trm_status trmi_job_compare_ranks(const char *mine, const char *theirs, trm_error *err) {
+    json_error_t why;
+    json_t *own = json_loads(mine, 0, &why), *other = json_loads(theirs, 0, &why);
+    trm_status status =
+        own != NULL && other != NULL ? TRM_OK : TRMI_NO_MEMORY(err, "to compare jobs");
+    const char *key;
+    json_t *value;
+    json_object_foreach(own, key, value) {
+        const json_t *at = json_object_get(other, key);
+        char is[80], expected[80];
+        if (status != TRM_OK || at == NULL || follows_ranks(key)) {
+            continue;
+        }
+        put_value(value, is, sizeof is);
+        put_value(at, expected, sizeof expected);
+        if (strcmp(is, expected) != 0) {
+            status = TRMI_FAIL(err, TRM_INVALID, "%s differs (found %s, the job has %s)", key, is,
+                               expected);
+        }
+    }
+    json_decref(own);
+    json_decref(other);
+    return status;
+}

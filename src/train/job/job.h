@@ -29,5 +29,9 @@ trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, tr
  *   errors  INVALID: another job, unless the model's accept_changes is set; NOMEM */
 trm_status trmi_job_compare(const trm_model *model, const trm_dataset *data, const char *saved,
                             const char *where, trm_error *err);
+/* Compares the descriptions of a process and of the ranks that it joins: all keys must be equal,
+ * but those that follow from the number of ranks, and those that only one description has.
+ *   errors  INVALID: a value differs; NOMEM */
+trm_status trmi_job_compare_ranks(const char *mine, const char *theirs, trm_error *err);
 
 #endif
