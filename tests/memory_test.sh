@@ -23,6 +23,8 @@ END
 resnet18="resnet18 --classes 10 --threads 2"
 gpt2="gpt2 --layers 2 --width 256 --heads 4 --context 32 --vocabulary 8000 --batch-size 4 --threads 1 -n 2"
 stages="gpt2 --layers 8 --width 128 --heads 4 --context 64 --vocabulary 1000 --batch-size 4 --threads 1 -n 4 --stages 2 --micro-batches 4"
+# sums of layers that are large beside the parameters: computed again, whichever way the ranks train
+long="gpt2 --layers 6 --width 128 --heads 4 --context 512 --vocabulary 512 --batch-size 4 --threads 1 -n 2"
 # shellcheck disable=SC2086
 {
     check 2 $resnet18 --image-size 32 --batch-size 64 --precision fp32
@@ -35,6 +37,9 @@ stages="gpt2 --layers 8 --width 128 --heads 4 --context 64 --vocabulary 1000 --b
     check 5 $gpt2 --parallel-mode data_parallel
     # stages of two ranks, which add up the gradients of micro-batches: of its peers a rank reads only what is added up
     check 5 $stages
+    check 2 $long --parallel-mode data_parallel
+    check 2 $long --parallel-mode semi_auto_parallel
+    check 2 $long --stages 2 --micro-batches 4
 }
 
 # The first job that searches also measures, within the limit, libraries included (about 45 MB). Without the limit it would take twice that.

@@ -137,7 +137,8 @@ trm_status trmi_limit_single_device(const trm_exec *exec, const trm_graph *graph
     const trmi_search_costs costs = {
         .prices = &prices,
         .rules = {.cheap = target->recompute_cheap && !options->no_recompute,
-                  .segments = options->recompute},
+                  .segments = options->recompute,
+                  .sums = true},
         .slots = trmi_optimizer_slots(&exec->optimizer),
         .gradients = exec->accumulate > 1 ? 2 : 1,
         .rounding = options->readers_round ? target : NULL};

@@ -154,7 +154,8 @@ static trm_status run_passes(trm_program *program, const trm_graph *given,
                              const trmi_plan_options *options, trmi_roots *roots, trm_error *err) {
     const trmi_target *target = options->target;
     trm_graph **graph = &program->graph;
-    bool train = roots->loss != 0 && (*graph)->training;
+    bool train = roots->loss != 0 && (*graph)->training,
+         rule = !options->no_recompute && target->recompute_cheap;
     if (options->partition == NULL && options->precision != TRM_PRECISION_MIXED &&
         !options->no_fusion && target->fuse_keyed && options->blocks == 0) {
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_keyed, options, graph, roots, err));
@@ -166,12 +167,16 @@ static trm_status run_passes(trm_program *program, const trm_graph *given,
     }
     /* The stages of a pipeline are found in the whole graph, before a plan cuts its operators. */
     trmi_stage_map stages = {.count = 0};
+    trmi_plan_options found = *options; /* with what the whole graph decides */
     if (options->stages != NULL) {
         TRMI_TRY(trmi_stage_cut(*graph, options->stages, &program->arena, &stages, err));
+        found.runs = &stages;
     }
     if (options->partition != NULL) {
         trm_graph *local;
         TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));
+        found.large_sums = train && rule &&
+                           trmi_partition_sums(*graph, trmi_mesh_ranks(&options->partition->mesh));
         trmi_part_mark(*graph, options->local_norms, false);
         TRMI_TRY(trmi_partition_graph(*graph, options->partition, options->prices, options->rank,
                                       roots, &local, &program->leaves, &program->leaves_count,
@@ -193,10 +198,9 @@ static trm_status run_passes(trm_program *program, const trm_graph *given,
         TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_product, options, graph, roots, err));
     }
-    bool rule = !options->no_recompute && target->recompute_cheap,
-         asked = options->partition != NULL || options->recompute;
+    bool asked = options->partition != NULL || options->recompute;
     if (train && (rule || asked)) {
-        TRMI_TRY(trmi_pass_run(trmi_pass_recompute, options, graph, roots, err));
+        TRMI_TRY(trmi_pass_run(trmi_pass_recompute, &found, graph, roots, err));
     }
     TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));
     return options->stages != NULL ? trmi_stage_graph(program, options, &stages, roots, err)

@@ -76,18 +76,19 @@ static trm_status estimate_prices(search_state *s, trm_error *err) {
 /* Returns the part of the search costs that depends on the executor and not on measurements. */
 static trmi_search_costs costs_of(search_state *s) {
     const trmi_parallel *p = trmi_parallel_of(s->exec);
-    return (trmi_search_costs){
-        .prices = &s->prices,
-        .fuse = true,
-        .rules = {.cheap = s->options->target->recompute_cheap, .segments = s->options->recompute},
-        .blocks = s->options->blocks,
-        .done = &s->probe.done,
-        .slices = p->split->slices,
-        .gathers = has_hosts(s),
-        .cooperative = computes_cooperatively(s),
-        .wire = trmi_wire_part(p->options.wire),
-        .slots = trmi_optimizer_slots(&s->exec->optimizer),
-        .gradients = s->exec->accumulate > 1 ? 2 : 1};
+    return (trmi_search_costs){.prices = &s->prices,
+                               .fuse = true,
+                               .rules = {.cheap = s->options->target->recompute_cheap,
+                                         .segments = s->options->recompute,
+                                         .sums = true},
+                               .blocks = s->options->blocks,
+                               .done = &s->probe.done,
+                               .slices = p->split->slices,
+                               .gathers = has_hosts(s),
+                               .cooperative = computes_cooperatively(s),
+                               .wire = trmi_wire_part(p->options.wire),
+                               .slots = trmi_optimizer_slots(&s->exec->optimizer),
+                               .gradients = s->exec->accumulate > 1 ? 2 : 1};
 }
 
 /* Makes the search space of a mesh with guessed prices; half of communication is taken as

@@ -297,6 +297,10 @@ typedef struct trmi_plan_options {
     int32_t rank;
     struct trmi_partition_report *report;    /* out: report of the partition; may be NULL */
     const struct trmi_stage_options *stages; /* the program is that of one stage; NULL = of all */
+    /* set by trmi_plan_create itself, for its passes: what it has found in the whole graph before a
+     * plan cuts it. Sums are recomputed (trmi_partition_sums); the runs of operators of stages */
+    bool large_sums;
+    const struct trmi_stage_map *runs;
 } trmi_plan_options;
 
 /* Compiles a copy of the graph: differentiates, rewrites, chooses layouts, places buffers.

@@ -317,10 +317,14 @@ void trmi_partition_repeatable(const trm_graph *graph, bool *can);
 typedef struct trmi_again_rules {
     bool cheap;    /* outputs of norms, GELU, gated products (trmi_target.recompute_cheap) */
     bool segments; /* values of segments (trmi_plan_options.recompute) */
-    /* x + layer(y), with x and y kept, where such sums take much memory (pass_recompute.c); only in
-     * programs without a partition plan and without stages, whose memory no search has counted */
+    /* x + layer(y), with x and y kept, where such sums take much memory (pass_recompute.c) on one
+     * of `ranks` ranks that have equal parts of the graph; ranks 0: however much they take */
     bool sums;
+    int32_t ranks;
 } trmi_again_rules;
+/* Returns whether the sums of a training graph take so much memory on one of `ranks` ranks that
+ * they are recomputed. */
+bool trmi_partition_sums(const trm_graph *graph, int32_t ranks);
 /* Finds the operators whose first output the rules recompute (TRMI_RECOMPUTE_RULE). out
  * dropped[graph->ops_count] */
 void trmi_partition_rule(const trm_graph *graph, trmi_again_rules rules, bool *dropped);

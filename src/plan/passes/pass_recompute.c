@@ -28,6 +28,10 @@
  *      forward:   x, attention a -> x + layer(a) -> norm         (the sum dies after its readers)
  *      backward:  x, a -> x + layer(a) again -> norm again, the norm's gradient
  *
+ * Whether they take much is decided for the whole graph and an equal part of it on each rank,
+ * before a plan cuts it, so that searches and programs decide alike. In the graph of a rank a sum
+ * is recomputed where no message lies between the layer and it; else it is kept.
+ *
  * These are the rules of the back-end. With trmi_plan_options.recompute, segments of the graph
  * (trm_graph_mark_segment), for instance the blocks of a transformer, are recomputed as a whole: of
  * a segment remains what operators outside of it read.
@@ -45,6 +49,7 @@
  * (ZeRO-3) as backward gathers them: what forward has gathered is not kept for it. */
 #include "plan/passes/pass.h"
 #include "plan/partition/partition.h"
+#include "plan/pipeline/stages.h"
 
 #include "base/memory.h"
 
@@ -271,28 +276,24 @@ static bool is_kept(const trm_graph *g, int32_t value, const bool *dropped, cons
            (read[value] != 0 && !dropped[value]);
 }
 
-/* Returns how many operators read a value. */
-static int32_t count_readers(const trm_graph *g, int32_t value) {
-    int32_t readers = 0;
-    for (int64_t i = 1; i < g->ops_count; i++) {
-        for (int32_t k = 0; k < g->ops[i].inputs_count; k++) {
-            readers += g->ops[i].inputs[k] == value;
-        }
-    }
-    return readers;
+/* Returns whether a value was received from other ranks. */
+static bool is_received(const trm_graph *g, int32_t value) {
+    const trmi_op_kind kind = trmi_maker_of(g, value)->kind;
+    return kind == TRMI_OP_EXCHANGE || kind == TRMI_OP_ALL_REDUCE;
 }
 
 /* Returns the layer whose output an ADD, and nothing else, reads, if its input and the other
- * summand are kept; NULL: none. */
+ * summand are kept; NULL: none. The other summand may be what ranks have sent for this sum: then it
+ * is kept in the place of the sum. readers: [values] operators that read it. */
 static const trmi_op *find_summand(const trm_graph *g, const trmi_op *add, const bool *dropped,
-                                   const int32_t *read) {
+                                   const int32_t *read, const int32_t *readers) {
     for (int32_t k = 0; k < 2 && add->kind == TRMI_OP_ADD && add->phase == TRMI_FORWARD; k++) {
         const trmi_op *layer = trmi_maker_of(g, add->inputs[k]);
         if (layer->kind == TRMI_OP_LINEAR && read[add->outputs[0]] != 0 &&
             trm_shape_equal(&trmi_input_of(g, add, k)->shape, &trmi_output_of(g, add, 0)->shape) &&
             is_kept(g, layer->inputs[0], dropped, read) &&
-            is_kept(g, add->inputs[1 - k], dropped, read) &&
-            count_readers(g, layer->outputs[0]) == 1) {
+            (is_kept(g, add->inputs[1 - k], dropped, read) || is_received(g, add->inputs[1 - k])) &&
+            readers[layer->outputs[0]] == 1) {
             return layer;
         }
     }
@@ -306,22 +307,60 @@ static int64_t output_bytes(const trm_graph *g, const trmi_op *op) {
 }
 
 /* Drops sums after layers, with the layers' outputs, or none if they are little memory beside the
- * parameters. No other rule drops an ADD or a LINEAR before. read: [values] not 0: backward reads
- * it. */
-static void drop_sums(const trm_graph *g, bool *dropped, const int32_t *read) {
+ * parameters (rules.ranks). No other rule drops an ADD or a LINEAR before. read: [values] not 0:
+ * backward reads it; readers: zeros. Returns whether sums are dropped. */
+static bool drop_sums(const trm_graph *g, trmi_again_rules rules, bool *dropped,
+                      const int32_t *read, int32_t *readers) {
     int64_t bytes = 0, parameters = 0;
     for (int64_t i = 1; i < g->ops_count; i++) {
-        const trmi_op *op = &g->ops[i], *layer = find_summand(g, op, dropped, read);
+        for (int32_t k = 0; k < g->ops[i].inputs_count; k++) {
+            readers[g->ops[i].inputs[k]]++;
+        }
+    }
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i], *layer = find_summand(g, op, dropped, read, readers);
         if (layer != NULL) {
             dropped[op->outputs[0]] = dropped[layer->outputs[0]] = true;
             bytes += output_bytes(g, op);
         }
         parameters += op->kind == TRMI_OP_PARAMETER ? output_bytes(g, op) : 0;
     }
-    for (int64_t i = 1; i < g->ops_count && bytes * SUMS_SHARE < parameters; i++) {
+    const bool few = bytes == 0 || bytes * SUMS_SHARE < parameters * rules.ranks;
+    for (int64_t i = 1; i < g->ops_count && few; i++) {
         const trmi_op *op = &g->ops[i];
         if (op->kind == TRMI_OP_ADD || op->kind == TRMI_OP_LINEAR) {
             dropped[op->outputs[0]] = false;
+        }
+    }
+    return !few;
+}
+
+/* Returns the run of a pipeline in which an operator of the whole graph lies; -1: it is none of
+ * that graph. */
+static int32_t find_run(const trmi_stage_map *map, const trmi_op *op) {
+    for (int32_t i = 0; i < map->count; i++) {
+        if (strcmp(map->names[i], op->name) == 0) {
+            return map->stages[i];
+        }
+    }
+    return -1;
+}
+
+/* Keeps the sums between whose layer and readers a pipeline is cut: what is computed again there
+ * would need the layer's parameters in a second stage. */
+static void keep_cut_sums(const trm_graph *g, const trmi_stage_map *map, bool *dropped) {
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i];
+        for (int32_t k = 0; op->phase == TRMI_FORWARD && k < op->inputs_count; k++) {
+            const trmi_op *maker = trmi_maker_of(g, op->inputs[k]);
+            bool sum = dropped[op->inputs[k]] && maker->kind == TRMI_OP_ADD,
+                 layer = dropped[op->inputs[k]] && maker->kind == TRMI_OP_LINEAR;
+            int32_t own = sum || layer ? find_run(map, maker) : -1,
+                    reader = sum || layer ? find_run(map, op) : -1;
+            if (own != reader && own >= 0 && reader >= 0) {
+                dropped[op->inputs[k]] = false;
+                dropped[layer ? op->outputs[0] : 0] = false;
+            }
         }
     }
 }
@@ -350,13 +389,13 @@ static void drop_segments(const trm_graph *g, bool *dropped, int32_t *segment) {
 
 /* Marks the values that the rules recompute. False: no memory. */
 static bool choose_values(const trm_graph *g, trmi_again_rules rules, bool *dropped) {
-    int32_t *of_value = trmi_alloc((size_t)g->values_count * sizeof *of_value);
+    int32_t *of_value = trmi_alloc(2 * (size_t)g->values_count * sizeof *of_value);
     if (of_value != NULL && rules.cheap) {
         drop_norms(g, dropped, of_value);
         memset(of_value, 0, (size_t)g->values_count * sizeof *of_value);
         drop_cheap(g, dropped, of_value);
         if (rules.sums) {
-            drop_sums(g, dropped, of_value);
+            (void)drop_sums(g, rules, dropped, of_value, of_value + g->values_count);
         }
         memset(of_value, 0, (size_t)g->values_count * sizeof *of_value);
     }
@@ -374,6 +413,23 @@ void trmi_partition_rule(const trm_graph *g, trmi_again_rules rules, bool *dropp
         dropped[i] = chosen && g->ops[i].outputs_count > 0 && values[g->ops[i].outputs[0]];
     }
     trmi_free(values);
+}
+
+/* Contract in partition.h. The cheap rules come first, because sums need what they keep. */
+bool trmi_partition_sums(const trm_graph *g, int32_t ranks) {
+    const size_t count = (size_t)g->values_count;
+    bool *values = trmi_alloc(count * sizeof *values), large = false;
+    int32_t *of_value = trmi_alloc(2 * count * sizeof *of_value);
+    if (values != NULL && of_value != NULL) {
+        const trmi_again_rules rules = {.cheap = true, .sums = true, .ranks = ranks};
+        drop_norms(g, values, of_value);
+        memset(of_value, 0, count * sizeof *of_value);
+        drop_cheap(g, values, of_value);
+        large = drop_sums(g, rules, values, of_value, of_value + count);
+    }
+    trmi_free(values);
+    trmi_free(of_value);
+    return large;
 }
 
 /* ---- parameters that are gathered again ---- */
@@ -550,11 +606,13 @@ static void keep_roots(bool *dropped, const trmi_roots *roots) {
 trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err) {
     const trm_graph *g = pass->from;
-    const bool rule = options->target->recompute_cheap && !options->no_recompute;
+    const bool rule = options->target->recompute_cheap && !options->no_recompute,
+               whole = options->partition == NULL;
     const trmi_again_rules rules = {.cheap = rule,
                                     .segments = options->recompute,
-                                    .sums = rule && options->partition == NULL &&
-                                            options->stages == NULL};
+                                    .sums = rule && !options->recompute &&
+                                            (whole || options->large_sums),
+                                    .ranks = whole ? 1 : 0};
     recompute r = {.pass = pass, .plan = options->partition};
     r.dropped = trmi_alloc((size_t)g->values_count * sizeof *r.dropped);
     r.again = trmi_alloc((size_t)g->values_count * sizeof *r.again);
@@ -564,6 +622,9 @@ trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options
         !choose_values(g, rules, r.dropped)) {
         status = TRMI_NO_MEMORY(err, "to choose what to recompute");
     } else {
+        if (rules.sums && options->runs != NULL) {
+            keep_cut_sums(g, options->runs, r.dropped);
+        }
         if (options->partition != NULL) {
             apply_plan_lines(&r, options->partition);
         }

@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include "plan/lower/program.h"
+#include "plan/pipeline/stages.h"
 #include "plan/search/search.h"
 
 #include "trireme/graph.h"
@@ -135,6 +136,148 @@ static void sums_are_recomputed_where_they_are_large(void **state) {
     assert_int_equal(layers_again(MANY, (trmi_plan_options){.no_recompute = true}), 0);
 }
 
+/* Returns the plan of two ranks that this text has. */
+static trmi_partition_plan *parse_plan(const char *text) {
+    trm_error err;
+    trmi_partition_plan *plan;
+    CHECK_OK(trmi_partition_plan_parse(text, strlen(text), "test", &plan, &err), err);
+    return plan;
+}
+
+/* Returns the name of the first operator of a kind in block `block`. */
+static void find_name(trmi_op_kind kind, int block, char *name, size_t size) {
+    trm_node loss;
+    trm_graph *g = build_sums(1, &loss);
+    name[0] = '\0';
+    for (int64_t i = 1; i < g->ops_count && name[0] == '\0'; i++) {
+        char scope[16];
+        snprintf(scope, sizeof scope, "block%d.", block);
+        bool found = g->ops[i].kind == kind && strncmp(g->ops[i].name, scope, strlen(scope)) == 0;
+        snprintf(name, size, "%s", found ? g->ops[i].name : "");
+    }
+    assert_true(name[0] != '\0');
+    trm_graph_destroy(g);
+}
+
+/* Writes the plan of two ranks that cuts all operators by rows; `columns`: but the layers of the
+ * first block, the first one by columns and the second one by inputs, so that a message lies
+ * between it and the sum. */
+static void write_plan(bool columns, char *text, size_t size) {
+    trm_node loss;
+    trm_graph *g = build_sums(ROWS, &loss);
+    size_t used = (size_t)snprintf(text, size, "trireme-plan 1\nmesh 2\n");
+    int layers = 0;
+    for (int64_t i = 1; i < g->ops_count && used < size; i++) {
+        char letters[TRMI_PARTITION_LETTERS];
+        trmi_partition_loops(g, &g->ops[i], letters, NULL);
+        layers += g->ops[i].kind == TRMI_OP_LINEAR;
+        bool first = columns && g->ops[i].kind == TRMI_OP_LINEAR && layers <= 2;
+        if (letters[0] != '\0') {
+            used += (size_t)snprintf(text + used, size - used, "op %s %c\n", g->ops[i].name,
+                                     !first        ? letters[0]
+                                     : layers == 1 ? 'k'
+                                                   : 'c');
+        }
+    }
+    trm_graph_destroy(g);
+}
+
+/* Under a plan the rule is the same: samples cut by two ranks, each with half of the rows. A
+ * message between a layer and its sum keeps the sum. Whether sums are large is decided for a
+ * rank's part. */
+static void plans_recompute_the_same_sums(void **state) {
+    (void)state;
+    enum { MANY = 64 * WIDTH };
+    char text[4096];
+    write_plan(false, text, sizeof text);
+    trmi_partition_plan *samples = parse_plan(text);
+    assert_int_equal(layers_again(MANY, (trmi_plan_options){.partition = samples}), 2);
+    assert_int_equal(layers_again(2, (trmi_plan_options){.partition = samples}), 0);
+    trmi_partition_plan_destroy(samples);
+    /* the first block's sum is kept behind a message, and so the second one's need not be */
+    write_plan(true, text, sizeof text);
+    trmi_partition_plan *columns = parse_plan(text);
+    assert_int_equal(layers_again(MANY, (trmi_plan_options){.partition = columns}), 1);
+    trmi_partition_plan_destroy(columns);
+}
+
+/* A sum behind which a pipeline is cut is kept: the next stage would need the layer's
+ * parameters. */
+static void stages_keep_the_sum_at_their_cut(void **state) {
+    (void)state;
+    enum { MANY = 64 * WIDTH };
+    char first[2][64];
+    for (int block = 1; block < BLOCKS; block++) {
+        find_name(TRMI_OP_LAYER_NORM, block, first[block - 1], sizeof first[0]);
+    }
+    for (int stage = 0; stage < 2; stage++) {
+        /* cut behind the sum of the first block, which is recomputed without stages */
+        const trmi_stage_options cut = {
+            .stages = 2, .chunks = 1, .micros = 2, .stage = stage, .begins = first[0]};
+        const trmi_plan_options options = {.stages = &cut, .dense_gradients = true};
+        /* stage 0 has the first block; in stage 1 the sum behind the third block is recomputed
+         * from what the second one keeps */
+        assert_int_equal(layers_again(MANY, options), stage == 0 ? 0 : 1);
+        /* cut behind the second block, whose sum is kept anyway */
+        const trmi_stage_options behind = {
+            .stages = 2, .chunks = 1, .micros = 2, .stage = stage, .begins = first[1]};
+        const trmi_plan_options other = {.stages = &behind, .dense_gradients = true};
+        assert_int_equal(layers_again(MANY, other), 1);
+    }
+}
+
+/* Measures the data parallel plan of two ranks, or the one with `text`, with a rule of sums or
+ * without. */
+static trmi_measure measure_plan(int64_t rows, bool sums, const char *text) {
+    trm_error err;
+    const trmi_target target = {.name = "test", .threads = 1, .recompute_cheap = true};
+    const trmi_mesh mesh = {.axes = 1, .size = {2}};
+    const trmi_search_costs costs = {.slots = 1, .rules = {.cheap = true, .sums = sums}};
+    trmi_plan_options options = {.target = &target};
+    trm_graph *g = build_sums(rows, &options.loss), *training;
+    trmi_partition_plan *plan = parse_plan(text);
+    trmi_arena arena = {0};
+    trmi_roots roots;
+    trmi_space *space;
+    trmi_choice choice;
+    trmi_measure m;
+    CHECK_OK(trmi_training_graph(g, &options, &training, &roots, &arena, &err), err);
+    CHECK_OK(trmi_space_create(training, &mesh, &costs, NULL, &space, &err), err);
+    assert_true(trmi_choice_open(&choice, space, &arena));
+    CHECK_OK(trmi_space_choice(space, plan, &choice, &err), err);
+    CHECK_OK(trmi_space_measure(space, &choice, &m, &err), err);
+    trmi_space_destroy(space);
+    trmi_partition_plan_destroy(plan);
+    trm_graph_destroy(training);
+    trm_graph_destroy(g);
+    trmi_arena_free(&arena);
+    return m;
+}
+
+/* The search counts what programs do: without the sums, in the time of their layers, where sums are
+ * large and no message lies between. */
+static void search_counts_the_sums(void **state) {
+    (void)state;
+    enum { MANY = 64 * WIDTH };
+    const double sum = MANY / 2 * WIDTH * sizeof(float);
+    char samples[4096], columns[4096];
+    write_plan(false, samples, sizeof samples);
+    write_plan(true, columns, sizeof columns);
+    trmi_measure kept = measure_plan(MANY, false, samples),
+                 again = measure_plan(MANY, true, samples);
+    assert_float_equal(kept.kept_bytes - again.kept_bytes, 2 * sum, 0.5);
+    assert_true(again.again > 0 && kept.again == 0);
+    assert_true(again.step > kept.step);
+    kept = measure_plan(2, false, samples);
+    again = measure_plan(2, true, samples);
+    assert_float_equal(kept.kept_bytes, again.kept_bytes, 0.5);
+    assert_float_equal(kept.step, again.step, 1e-12);
+    /* the first block's sum is kept behind a message, the third one's is not */
+    kept = measure_plan(MANY, false, columns);
+    again = measure_plan(MANY, true, columns);
+    assert_float_equal(kept.kept_bytes - again.kept_bytes, sum, 0.5);
+}
+
 static bool rounds_matrices(void *context, const trm_graph *graph, const trmi_op *op, int input) {
     (void)context;
     (void)graph;
@@ -202,6 +345,9 @@ static void search_counts_the_casts_that_are_made(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(cheap_values_are_recomputed),
                                        cmocka_unit_test(sums_are_recomputed_where_they_are_large),
+                                       cmocka_unit_test(plans_recompute_the_same_sums),
+                                       cmocka_unit_test(stages_keep_the_sum_at_their_cut),
+                                       cmocka_unit_test(search_counts_the_sums),
                                        cmocka_unit_test(weights_need_no_casts),
                                        cmocka_unit_test(search_counts_the_casts_that_are_made)};
     return cmocka_run_group_tests(tests, NULL, NULL);

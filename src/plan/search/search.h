@@ -180,6 +180,9 @@ typedef struct trmi_space_node {
     /* its first output may be recomputed in backward (trmi_partition_repeatable) */
     bool repeats;
     bool dropped; /* its first output is always recomputed, by the rule of the back-end */
+    /* 1 + the input whose layer is recomputed with it (trmi_again_rules.sums), where no message
+     * lies between the two; 0: it is no such sum */
+    int32_t layer;
     uint8_t read; /* bit k: output k is read in backward */
 } trmi_space_node;
 
@@ -197,6 +200,7 @@ typedef struct trmi_space_edge {
     /* backward reads the value in the form that `to` reads; if that differs from the form in which
      * it was made, both are kept */
     bool kept;
+    bool sum; /* from a layer to the sum that is recomputed with it */
     /* index in the tables of the space */
     int32_t table;
 } trmi_space_edge;
@@ -310,6 +314,11 @@ double trmi_space_bytes(const trmi_space *space, int32_t value, const trmi_sprea
  * parameters and all of them on a rank; each line is the tightest one below the optimiser's curve
  * at 1/ranks. */
 void trmi_space_find_update_lines(trmi_space *space);
+/* Returns whether a sum is recomputed with its layer when the layer has strategy `i` and the sum
+ * `k`; otherwise it is kept. *seconds: of both.
+ *   param  edge: one from a layer to a sum, or any other, which gives false */
+bool trmi_space_sum(const trmi_space *space, const trmi_space_edge *edge, int32_t i, int32_t k,
+                    double *seconds);
 /* Adds the costs of one parameter of operator `op` in strategy i of its class to the class' stores
  * and slices. */
 void trmi_space_add_parameter(const trmi_space *space, const trmi_op *op, int32_t input,

@@ -406,6 +406,20 @@ static void simulate_forward(step_simulation *w) {
     }
 }
 
+/* Spends the time of computing a sum with its layer again. */
+static void simulate_sum(step_simulation *w, const trmi_space_edge *edge) {
+    double seconds;
+    if (trmi_space_sum(w->s, edge, w->choice->strategy[edge->from], w->choice->strategy[edge->to],
+                       &seconds)) {
+        simulate_event(w, &w->m->again,
+                       (trmi_simulated_event){.kind = TRMI_EVENT_OP,
+                                              .node = edge->to,
+                                              .phase = TRMI_BACKWARD,
+                                              .what = "again",
+                                              .seconds = seconds});
+    }
+}
+
 /* Backward, nodes in reverse: exchange halos, recompute, compute, send weight gradients,
  * redistribute input gradients. */
 static void simulate_backward(step_simulation *w) {
@@ -441,6 +455,7 @@ static void simulate_backward(step_simulation *w) {
         /* Move the gradients of the inputs back to the producers' forms. */
         for (; e > 0 && s->edges[e - 1].to == n; e--) {
             const trmi_space_edge *edge = &s->edges[e - 1];
+            simulate_sum(w, edge);
             if (edge->gradient) {
                 trmi_spread made = trmi_space_sent_back(s, edge, w->choice->strategy[n]),
                             to = trmi_space_returned(s, edge, w->choice->strategy[edge->from]);

@@ -82,6 +82,9 @@ static void key_of(const building *b, const trmi_space_node *node, trmi_text *ke
     }
     /* Write how backward uses it, and its pin. */
     trmi_text_printf(key, " r%d", node->read * 4 + node->repeats * 2 + node->dropped);
+    if (node->layer > 0) {
+        trmi_text_printf(key, " s%d", node->layer);
+    }
     if (node->pinned >= 0) {
         trmi_text_printf(key, " !%d", node->pinned);
     }
@@ -226,7 +229,8 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
         c->saved[i] = kept ? trmi_space_bytes(s, op->outputs[0], &strategy->outputs[0]) : 0;
         c->again[i] = c->forward[i] * (op->kind == TRMI_OP_NORM_ACT ? apply_share : 1);
         c->kept[i] -= node->dropped ? c->saved[i] : 0;
-        c->backward[i] += node->dropped ? c->again[i] : 0;
+        /* what a sum with its layer takes is on the edge between them (trmi_space_sum) */
+        c->backward[i] += node->dropped && node->layer == 0 ? c->again[i] : 0;
     }
     /* List the parameters that the operator reads. */
     for (int32_t k = 0; k < op->inputs_count; k++) {
@@ -394,6 +398,9 @@ static trm_status count_nodes(building *b) {
         return no_memory(b->err);
     }
     trmi_partition_repeatable(g, b->repeats);
+    /* segments contain the sums of their blocks */
+    s->costs.rules.ranks = trmi_mesh_ranks(&s->mesh);
+    s->costs.rules.sums = s->costs.rules.sums && !s->costs.rules.segments;
     trmi_partition_rule(g, s->costs.rules, b->dropped);
     /* operators are in topological order: inputs are done before their readers */
     for (int64_t i = 1; i < g->ops_count; i++) {
@@ -457,6 +464,11 @@ static void find_read(building *b, trmi_space_node *node) {
     }
     node->dropped = b->dropped[node->op] && (node->read & 1);
     node->repeats = b->repeats[node->op] && !node->dropped;
+    for (int32_t k = 0; node->dropped && b->s->costs.rules.sums && k < op->inputs_count; k++) {
+        int32_t layer = op->inputs[k] != 0 ? g->values[op->inputs[k]].op : 0;
+        bool sum = op->kind == TRMI_OP_ADD && g->ops[layer].kind == TRMI_OP_LINEAR;
+        node->layer = sum && b->dropped[layer] ? 1 + k : node->layer;
+    }
 }
 
 /* Finds the pinned strategy of a node.   errors  INVALID: not possible on this mesh */
@@ -511,15 +523,28 @@ static bool room_for_table(trmi_space *s) {
                      sizeof *s->bytes);
 }
 
+/* Contract in search.h. The layer's output must be what the sum reads, without a message. */
+bool trmi_space_sum(const trmi_space *s, const trmi_space_edge *e, int32_t i, int32_t k,
+                    double *seconds) {
+    const trmi_space_class *from = trmi_space_class_of(s, e->from),
+                           *to = trmi_space_class_of(s, e->to);
+    const trmi_spread source = trmi_space_source(s, e, i);
+    const bool again = e->sum && to->saved[k] > 0 &&
+                       trmi_spread_equal(&source, &to->strategies[k].inputs[e->input]);
+    *seconds = again ? from->forward[i] + to->again[k] : 0;
+    return again;
+}
+
 /* Computes for each pair of strategies the bytes kept in addition to what the producer keeps: the
- * reader's form of the value, if backward reads it and it differs from the producer's. *out NULL:
- * nothing is kept. False: no memory. */
+ * reader's form of the value, if backward reads it and it differs from the producer's; and the sum
+ * of a layer that is not computed again with these. *out NULL: nothing is kept. False: no
+ * memory. */
 static bool kept_bytes(building *b, const trmi_space_edge *e, float **out) {
     trmi_space *s = b->s;
     const trmi_space_class *from = trmi_space_class_of(s, e->from),
                            *to = trmi_space_class_of(s, e->to);
     *out = NULL;
-    if (!e->kept) {
+    if (!e->kept && !e->sum) {
         return true;
     }
     float *bytes =
@@ -530,8 +555,10 @@ static bool kept_bytes(building *b, const trmi_space_edge *e, float **out) {
         float own = (float)trmi_space_bytes(s, e->value, read);
         for (int32_t i = 0; i < from->count; i++) {
             trmi_spread source = trmi_space_source(s, e, i);
-            bytes[(size_t)i * (size_t)to->count + (size_t)k] =
-                trmi_spread_equal(&source, read) ? 0 : own;
+            float *to_keep = &bytes[(size_t)i * (size_t)to->count + (size_t)k];
+            double seconds;
+            *to_keep = !e->kept || trmi_spread_equal(&source, read) ? 0 : own;
+            *to_keep += e->sum && !trmi_space_sum(s, e, i, k, &seconds) ? (float)to->saved[k] : 0;
         }
     }
     *out = bytes;
@@ -576,6 +603,8 @@ static trm_status fill_edge(building *b, trmi_space_edge *e) {
                               ? INFINITY
                               : t->seconds[(int64_t)gradient * t->count + back];
             }
+            double again;
+            row[k] += trmi_space_sum(s, e, i, k, &again) ? (float)again : 0;
         }
     }
     trmi_free(numbers);
@@ -597,7 +626,7 @@ static trm_status find_table(building *b, trmi_space_edge *e) {
         bool same = s->nodes[o->from].group == s->nodes[e->from].group &&
                     s->nodes[o->to].group == s->nodes[e->to].group && o->input == e->input &&
                     o->tied == e->tied && o->gradient == e->gradient && o->kept == e->kept &&
-                    output_of(s->graph, o->value) == output;
+                    o->sum == e->sum && output_of(s->graph, o->value) == output;
         if (same) {
             e->table = o->table;
             return TRM_OK;
@@ -675,7 +704,9 @@ static trm_status make_edges(building *b) {
             /* The value is kept: a gradient operator of the reader reads it, too. */
             trmi_space_edge e = {.from = from, .to = n, .value = op->inputs[i], .input = i};
             e.gradient = b->s->moving[op->inputs[i]] && s->nodes[n].backward_count > 0;
-            e.kept = is_kept(b, n, op->inputs[i]);
+            /* A sum that is computed again reads its other summand again, too. */
+            e.sum = s->nodes[n].layer == 1 + i;
+            e.kept = is_kept(b, n, op->inputs[i]) || (s->nodes[n].layer > 0 && !e.sum);
             TRMI_TRY(add_edge(b, e));
         }
     }

@@ -259,7 +259,10 @@ char *trm_planner_dot(const trm_planner *p) {
         const trmi_space_edge *o = &s->edges[e];
         int64_t a = m->found.best.choice.strategy[o->from],
                 b = m->found.best.choice.strategy[o->to];
-        double seconds = (double)s->tables[o->table][a * trmi_space_class_of(s, o->to)->count + b];
+        double seconds = (double)s->tables[o->table][a * trmi_space_class_of(s, o->to)->count + b],
+               again; /* what is computed twice is no message */
+        (void)trmi_space_sum(s, o, (int32_t)a, (int32_t)b, &again);
+        seconds -= again;
         trmi_text_printf(&t, "  n%d -> n%d", o->from, o->to);
         if (seconds > 1e-9) {
             trmi_text_printf(&t, " [label=\"%.1f us\", color=red]", seconds * 1e6);
