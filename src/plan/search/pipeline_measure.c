@@ -43,6 +43,17 @@ double trmi_pipe_overhead(const trmi_pipe_costs *costs, int32_t stages) {
     return costs->overhead + meetings * meeting_seconds(costs, stages);
 }
 
+/* Contract in pipeline_search.h. */
+int32_t trmi_pipe_meetings(const trmi_pipe_plan *plan, double (*out)[2]) {
+    const double before = TRMI_MEETINGS_BEFORE * plan->meeting,
+                 after = TRMI_MEETINGS_AFTER * plan->meeting;
+    out[0][0] = plan->met - before;
+    out[0][1] = plan->met;
+    out[1][0] = plan->updated;
+    out[1][1] = plan->updated + after;
+    return plan->meeting > 0 ? TRMI_STAGE_MEETINGS : 0;
+}
+
 /* Contract in pipeline_search.h. A cut is possible where one value, and not more, crosses it. */
 int32_t trmi_pipe_cuts(const trmi_space *s, int32_t *out) {
     int32_t count = 0;
@@ -300,6 +311,7 @@ static trm_status play_schedule(pricing *p) {
     TRMI_TRY(trmi_pipeline_run(&plan->pipeline, p->edges, p->edges_count, &found, p->err));
     /* A step ends when the last rank has made its update. */
     double last = 0;
+    plan->updated = 0;
     for (int32_t r = 0; r < shape->stages; r++) {
         trmi_pipe_stage *rank = &plan->ranks[r];
         for (int32_t i = r * made.count; i < (r + 1) * made.count; i++) {
@@ -307,10 +319,12 @@ static trm_status play_schedule(pricing *p) {
             rank->ends = plan->ends[i];
         }
         rank->update = done[r] - (found.meets ? found.met : rank->ends);
+        plan->updated = fmax(plan->updated, done[r]);
         last = fmax(last, rank->ends);
     }
     plan->bubble = last > 0 ? 1 - work / (last * shape->stages) : 0;
     plan->met = found.meets ? found.met : 0;
+    plan->meeting = found.meets ? found.meeting : 0;
     plan->step = found.seconds + p->costs->overhead;
     for (int32_t v = 0; v < p->runs; v++) {
         plan->runs[v].in_flight = found.in_flight[v];

@@ -77,9 +77,11 @@ typedef struct trmi_pipe_plan {
     trmi_pipeline pipeline; /* its actions are in the arena */
     double *starts, *ends;  /* [stages][actions] seconds at which each action computes */
     double step;            /* seconds */
-    double met;    /* seconds at which the ranks have met before updates; 0: they do not meet */
-    double bubble; /* part of the ranks' time until the last backward without work */
-    double bytes;  /* of the rank with most */
+    double met;     /* seconds at which the ranks have met before updates; 0: they do not meet */
+    double meeting; /* seconds of one meeting; 0: they do not meet */
+    double updated; /* seconds at which the last rank has made its update, and they meet again */
+    double bubble;  /* part of the ranks' time until the last backward without work */
+    double bytes;   /* of the rank with most */
     bool fits;
 } trmi_pipe_plan;
 
@@ -88,6 +90,11 @@ typedef struct trmi_pipe_plan {
 trm_status trmi_pipe_measure(const trmi_pipe_costs *costs, trmi_pipe_plan *plan, trmi_arena *arena,
                              trm_error *err);
 
+/* Where the ranks of all stages meet: in two places of a step. */
+enum { TRMI_STAGE_MEETINGS = 2 };
+/* Writes when they do in a plan that is priced, before and after updates: begin and end in seconds.
+ * Returns their number; 0: they do not meet. */
+int32_t trmi_pipe_meetings(const trmi_pipe_plan *plan, double (*out)[2]);
 /* Returns the seconds of a step that its work does not contain: costs->overhead, and those in which
  * the ranks meet. */
 double trmi_pipe_overhead(const trmi_pipe_costs *costs, int32_t stages);

@@ -38,10 +38,12 @@ typedef struct trmi_stage_picture {
     int64_t ranks;
     /* the schedule as it was played; NULL: it is not drawn. Arrays: seconds at which actions begin
      * and end [stages][count]; seconds of gradients and update after them, or after `met`, the
-     * second at which the ranks have met [stages] */
+     * second at which the ranks have met [stages]; begin and end of meetings of all ranks */
     const trmi_pipeline *pipeline;
     const double *starts, *ends, *after;
     double met;
+    double (*meeting)[2];
+    int32_t meetings;
     double step; /* seconds */
     /* memory [bars][kinds] in bytes: a bar for each stage, or one for all; limit 0: none */
     int32_t bars, kinds;

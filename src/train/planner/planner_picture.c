@@ -170,7 +170,8 @@ static bool draw_stages(trmi_text *t, const trm_planner *p) {
     const trmi_pipe_plan *plan = &p->pipe.found.rows[0].plan;
     const int32_t stages = plan->shape.stages;
     char words[128], bytes[TRMI_BYTES_TEXT], lines[2][200];
-    double *numbers = trmi_alloc((size_t)stages * (1 + KINDS) * sizeof *numbers);
+    double meeting[TRMI_STAGE_MEETINGS][2],
+        *numbers = trmi_alloc((size_t)stages * (1 + KINDS) * sizeof *numbers);
     if (numbers == NULL) {
         return false;
     }
@@ -202,6 +203,8 @@ static bool draw_stages(trmi_text *t, const trm_planner *p) {
                                                      .ends = plan->ends,
                                                      .after = after,
                                                      .met = plan->met,
+                                                     .meeting = meeting,
+                                                     .meetings = trmi_pipe_meetings(plan, meeting),
                                                      .step = plan->step,
                                                      .bars = stages,
                                                      .kinds = KINDS,

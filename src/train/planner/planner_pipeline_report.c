@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports the stages of a plan.
  *
- *   figures   where the seconds of a step go on the rank that ends last: work, waiting, update
+ *   figures   where the seconds of a step go on the rank that ends last: work, waiting, meetings,
+ *             update
  *   values    the chosen stages with every action of the played schedule, the user's plan, others
  *   lines     the user's plan and what is better; the chosen stages; other shapes with their bounds
  *
@@ -72,18 +73,24 @@ const char *trmi_pipe_gap_reason(const trm_planner *p) {
 typedef struct step_parts {
     double step;        /* the whole step */
     double work, waits; /* computing micro-batches; waiting for those of other stages */
+    double meetings;    /* of all stages, before and after updates */
     double update;      /* optimiser and reduction of gradients */
 } step_parts;
+
+/* Returns the seconds of a step in which the ranks of all stages meet. */
+static double meeting_seconds(const trmi_pipe_plan *plan) {
+    return (TRMI_MEETINGS_BEFORE + TRMI_MEETINGS_AFTER) * plan->meeting;
+}
 
 /* Returns the parts of a plan's step on the rank that ends last: ranks begin their updates
  * together, so that it has the longest one. */
 static step_parts parts_of(const trmi_pipe_plan *plan, double overhead) {
-    step_parts parts = {.step = plan->step};
+    step_parts parts = {.step = plan->step, .meetings = meeting_seconds(plan)};
     for (int32_t i = 0; i < plan->shape.stages; i++) {
         const trmi_pipe_stage *rank = &plan->ranks[i];
         if (rank->update >= parts.update) {
             parts.work = rank->busy;
-            parts.waits = plan->step - overhead - rank->update - rank->busy;
+            parts.waits = plan->step - overhead - parts.meetings - rank->update - rank->busy;
             parts.update = rank->update;
         }
     }
@@ -176,6 +183,7 @@ static void say_given(trmi_figures *r) {
     trmi_report_say(t, "why           on the rank that ends last ");
     say_part(t, "operators take", c.mine.work - c.other.work, &any);
     say_part(t, "waiting for other stages takes", c.mine.waits - c.other.waits, &any);
+    say_part(t, "meetings of all stages take", c.mine.meetings - c.other.meetings, &any);
     say_part(t, "gradients and update take", c.mine.update - c.other.update, &any);
     trmi_report_say(t, any ? "\n" : "all takes as long\n");
 }
@@ -276,6 +284,14 @@ void trmi_figures_say_stages(trmi_figures *r) {
                             "([times]%.2fx), [bytes]%b a rank\n",
         trmi_real("step", plain->objective), trmi_real("times", plain->objective / plan->step),
         trmi_real("bytes", plain->best.measure.bytes));
+    if (plan->meeting > 0) {
+        trmi_report_tell(t,
+                         "meetings      [seconds]%m of the step: all stages meet [before]%d times "
+                         "before their updates and [after]%d after\n",
+                         trmi_real("seconds", meeting_seconds(plan)),
+                         trmi_int("before", TRMI_MEETINGS_BEFORE),
+                         trmi_int("after", TRMI_MEETINGS_AFTER));
+    }
     if (*trmi_pipe_gap_reason(p) != '\0') {
         trmi_report_tell(t, "gap           [reason]%s\n",
                          trmi_string("reason", trmi_pipe_gap_reason(p)));
@@ -327,7 +343,9 @@ static void put_stages(trmi_report *t, const trmi_pipe_plan *plan) {
                         trmi_real("ends_seconds", rank->ends),
                         trmi_real("update_begins_seconds", fmax(rank->ends, plan->met)),
                         trmi_real("update_seconds", rank->update),
-                        trmi_real("bubble_seconds", plan->step - rank->busy - rank->update),
+                        trmi_real("meeting_seconds", meeting_seconds(plan)),
+                        trmi_real("bubble_seconds",
+                                  plan->step - rank->busy - rank->update - meeting_seconds(plan)),
                         trmi_real("memory_bytes", rank->bytes));
         trmi_report_open_object(t, "memory");
         trmi_report_put(t, trmi_whole("parameter_bytes", rank->weight_bytes),
@@ -361,6 +379,18 @@ static void put_actions(trmi_report *t, const trmi_pipe_plan *plan) {
     trmi_report_close(t);
 }
 
+/* Puts when the ranks of all stages meet in a step: before and after their updates. */
+static void put_meetings(trmi_report *t, const trmi_pipe_plan *plan) {
+    double times[TRMI_STAGE_MEETINGS][2];
+    trmi_report_open_array(t, "meetings");
+    for (int32_t i = 0; i < trmi_pipe_meetings(plan, times); i++) {
+        trmi_report_open_object(t, NULL);
+        trmi_report_put(t, trmi_real("begin", times[i][0]), trmi_real("end", times[i][1]));
+        trmi_report_close(t);
+    }
+    trmi_report_close(t);
+}
+
 /* Puts the user's plan or cut beside the best one; null without one. */
 static void put_given(trmi_report *t, const trm_planner *p) {
     comparison c;
@@ -376,6 +406,7 @@ static void put_given(trmi_report *t, const trm_planner *p) {
         trmi_real("step_seconds", c.mine.step), trmi_real("best_step_seconds", c.other.step),
         trmi_real("operators_more_seconds", c.mine.work - c.other.work),
         trmi_real("waits_more_seconds", c.mine.waits - c.other.waits),
+        trmi_real("meetings_more_seconds", c.mine.meetings - c.other.meetings),
         trmi_real("update_more_seconds", c.mine.update - c.other.update));
     trmi_report_close(t);
 }
@@ -396,6 +427,7 @@ static void put_chosen(trmi_report *t, const trm_planner *p) {
         trmi_bool("fits", plan->fits), trmi_string("gap_reason", trmi_pipe_gap_reason(p)));
     put_stages(t, plan);
     put_actions(t, plan);
+    put_meetings(t, plan);
     trmi_report_close(t);
 }
 

@@ -4,8 +4,8 @@
  *      title, figures
  *      stage 0   [ranks 0-3] [ranks 4-7]        the mesh: a cell for each copy of a stage
  *      stage 1   [ranks 8-11] [ranks 12-15]
- *      stage 0   FFFF  BBBB  U                  one step: forward, backward, update; grey: waiting
- *      stage 1     FBFBFBFB  U
+ *      stage 0   FFFF  BBBB MU                  one step: forward, backward, meeting, update
+ *      stage 1     FBFBFBFB MU                  grey: waiting
  *      stage 0   [parameters][gradients][...]   memory of a rank
  *
  * Of long schedules, of more than DRAWN_MOST actions, the beginning is drawn. */
@@ -120,23 +120,29 @@ static void draw_actions(trmi_text *t, const trmi_stage_picture *p, int32_t s, d
                                      p->after[s] * scale, ROW - 6},
                          colours[2], line);
     }
+    for (int32_t i = 0; i < p->meetings && horizon == p->step; i++) {
+        const double seconds = p->meeting[i][1] - p->meeting[i][0];
+        snprintf(line, sizeof line, "meeting of all stages: %.4g ms", seconds * 1e3);
+        trmi_picture_box(t,
+                         (double[4]){NAMES + p->meeting[i][0] * scale, y, seconds * scale, ROW - 6},
+                         colours[3], line);
+    }
 }
 
 /* Draws one step; returns the y below it. */
 static double draw_step(trmi_text *t, const trmi_stage_picture *p, double y) {
-    static const char *const names[] = {"forward", "backward", "gradients and update"};
+    static const char *const names[] = {"forward", "backward", "gradients and update", "meetings"};
     char line[64];
     int32_t rows = rows_of(p->stages);
     const double horizon = find_horizon(p);
     trmi_picture_text(t, TRMI_PICTURE_MARGIN, y, TRMI_FORM_HEAD, "One step");
     if (horizon < p->step) {
         snprintf(line, sizeof line, "the first %.3g of %.3g s", horizon, p->step);
-        trmi_picture_text(t, NAMES + 620, y, TRMI_FORM_SMALL, line);
+        trmi_picture_text(t, NAMES + 690, y, TRMI_FORM_SMALL, line);
     }
-    draw_legend(t, y - 10.5, names, 3);
-    trmi_picture_box(t, (double[4]){NAMES + 320, y - 10.5, 12, 12}, idle, "waiting");
-    trmi_picture_text(t, NAMES + 337, y, TRMI_FORM_NAME,
-                      "waiting (bubbles); numbers are micro-batches");
+    draw_legend(t, y - 10.5, names, 3 + (p->meetings > 0));
+    trmi_picture_box(t, (double[4]){NAMES + 410, y - 10.5, 12, 12}, idle, "waiting");
+    trmi_picture_text(t, NAMES + 427, y, TRMI_FORM_NAME, "waiting; numbers are micro-batches");
     y += 32;
     double scale = trmi_picture_scale(
         t, (double[4]){NAMES, y - 4, width_of_rows() - 30, rows * (double)ROW}, horizon);

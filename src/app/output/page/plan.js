@@ -64,12 +64,14 @@
 
   // ---- one step ----
   const stepOfStages = () => timeline({name: "step", title: "One step, stage by stage", note: "numbers are micro-batches; grey is waiting (bubbles)",
-    kinds: [{kind: "forward", name: "forward", colour: colour(0)}, {kind: "backward", name: "backward", colour: colour(1)}, {kind: "update", name: "update", colour: colour(2)}],
+    kinds: [{kind: "forward", name: "forward", colour: colour(0)}, {kind: "backward", name: "backward", colour: colour(1)}, {kind: "update", name: "update", colour: colour(2)},
+      ...(pipe.meetings.length ? [{kind: "meeting", name: "meetings of all stages", colour: colour(4)}] : [])],
     end: pipe.step_seconds,
     rows: pipe.actions.map((list, s) => {
       const stage = pipe.stage_list[s], spans = list.map(a => ({from: a.begin, to: a.end, kind: a.backward ? "backward" : "forward", mark: String(a.micro_batch),
         label: `${a.backward ? "backward" : "forward"} of micro-batch ${a.micro_batch}${pipe.chunks > 1 ? `, run ${a.chunk}` : ""}`}));
       if (stage && stage.update_seconds > 0) spans.push({from: stage.update_begins_seconds, to: stage.update_begins_seconds + stage.update_seconds, kind: "update", label: "update and gradients"});
+      pipe.meetings.forEach((m, i) => spans.push({from: m.begin, to: m.end, kind: "meeting", label: `all stages meet ${i ? "after" : "before"} their updates`}));
       return {name: `stage ${s}`, spans};
     })});
   const stepOfRank = (list, n) => {
@@ -85,8 +87,8 @@
   const PARTS = [["operator_seconds", "operators", 0], ["again_seconds", "recomputed operators", 3], ["update_seconds", "optimiser", 2], ["redistribution_seconds", "redistribution", 1],
     ["exchange_seconds", "halos and statistics", 5], ["gather_seconds", "gathering parameters", 6], ["exposed_seconds", "gradients that are waited for", 4]];
   const parts = () => pipe ? bars({name: "parts", title: "Where the time of a stage goes", xLabel: "time of the step", show: ms,
-    kinds: [{kind: "busy_seconds", name: "forward and backward", colour: colour(0)}, {kind: "update_seconds", name: "update", colour: colour(2)}, {kind: "bubble_seconds", name: "bubbles", colour: "var(--idle)"}],
-    rows: pipe.stage_list.map(s => ({name: `stage ${s.stage}`, parts: ["busy_seconds", "update_seconds", "bubble_seconds"].map(k => ({kind: k, value: s[k]}))}))})
+    kinds: [{kind: "busy_seconds", name: "forward and backward", colour: colour(0)}, {kind: "update_seconds", name: "update", colour: colour(2)}, {kind: "meeting_seconds", name: "meetings of all stages", colour: colour(4)}, {kind: "bubble_seconds", name: "bubbles", colour: "var(--idle)"}],
+    rows: pipe.stage_list.map(s => ({name: `stage ${s.stage}`, parts: ["busy_seconds", "update_seconds", "meeting_seconds", "bubble_seconds"].map(k => ({kind: k, value: s[k]}))}))})
     : bars({name: "parts", title: "Where the time of the step goes", xLabel: "time of the step", show: ms, kinds: PARTS.map(([kind, name, c]) => ({kind, name, colour: colour(c)})),
       rows: [{name: "step", parts: PARTS.map(([kind]) => ({kind, value: d[kind]}))}]});
   const KINDS = [["parameter_bytes", "parameters", 0], ["gradient_bytes", "gradients", 1], ["slot_bytes", "optimiser state", 2], ["kept_bytes", "kept for backward", 3], ["staging_bytes", "messages of stages", 4]];
