@@ -7,6 +7,11 @@
  *                                                                         --> all:     all-gather
  *      the same tensor, whole --> columns: local copy
  *
+ * The time of a message is the mean over the ranks of what each waits: ranks that come early wait
+ * for late ones. Where ranks share cores, what an early rank waits for is the computation of others
+ * on its core, and the price of operators has that already (crowding). There the time counts from
+ * when the last rank has begun the message to when the last one has ended it.
+ *
  * Then buckets of gradients in shared memory, the passes of the optimiser and of adding up
  * gradients over several sizes, and the overhead of a step with almost no work. All ranks run
  * the same calls; rank 0 writes the text.
@@ -245,9 +250,20 @@ static int message_of(const trm_program *p, const trmi_step *step, int *size) {
     return -1;
 }
 
+/* Begin and end of a message in each turn: [turns] each. */
+typedef struct message_times {
+    double *begin, *end;
+} message_times;
+
+/* Returns the times of step `i` among those of all steps: [2][steps][turns]. */
+static message_times times_of(const links *l, const trm_program *p, double *times, int32_t i) {
+    double *begin = times + (int64_t)i * l->most;
+    return (message_times){begin, begin + (int64_t)p->steps_count * l->most};
+}
+
 typedef int classify(const trm_program *p, const trmi_step *step, int *size);
-/* Runs the program once and stores the time of each step at times[step][turn]. turn -1 is a
- * warm-up, which is not stored. */
+/* Runs the program once and stores when each step begins and ends (times_of). turn -1 is a warm-up,
+ * which is not stored. */
 static trm_status time_turn(links *l, trm_exec *exec, classify *message, int turn, double *times,
                             trm_error *err) {
     const trm_program *p = exec->program;
@@ -264,29 +280,43 @@ static trm_status time_turn(links *l, trm_exec *exec, classify *message, int tur
         double begin = own ? trmi_op_benchmark_clock(l->probe) : trmi_os_now();
         TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
         if (turn >= 0) {
-            times[(int64_t)i * l->most + turn] =
-                (own ? trmi_op_benchmark_clock(l->probe) : trmi_os_now()) - begin;
+            const message_times at = times_of(l, p, times, i);
+            at.begin[turn] = begin;
+            at.end[turn] = own ? trmi_op_benchmark_clock(l->probe) : trmi_os_now();
         }
     }
     return TRM_OK;
 }
 
-/* Sets *seconds to the median over turns of the mean over ranks. The mean, because early ranks also
- * wait for late ones. */
-static trm_status median_of_mean(const links *l, double *times, int32_t turns, double *seconds,
-                                 trm_error *err) {
-    trm_status status = l->probe->comm == NULL
-                            ? TRM_OK
-                            : trm_comm_allreduce(l->probe->comm, times, turns, TRM_FLOAT64,
-                                                 TRM_REDUCTION_MEAN, err);
-    *seconds = trmi_median(times, turns);
-    return status;
+/* Returns whether the ranks share cores. Then they are on one host, and their clocks are one. */
+static bool is_crowded(const links *l) {
+    return l->probe->comm != NULL && l->ranks * l->probe->threads > l->probe->cores &&
+           l->ranks == trm_comm_local_size(l->probe->comm);
+}
+
+/* Sets *seconds to the median over turns of a message: of the mean over ranks of its time, or with
+ * `together` from the last begin to the last end. Overwrites the times. */
+static trm_status median_of_ranks(const links *l, message_times at, int32_t turns, bool together,
+                                  double *seconds, trm_error *err) {
+    trm_comm *comm = l->probe->comm;
+    if (together && comm != NULL) {
+        TRMI_TRY(trm_comm_allreduce(comm, at.begin, turns, TRM_FLOAT64, TRM_REDUCTION_MAX, err));
+        TRMI_TRY(trm_comm_allreduce(comm, at.end, turns, TRM_FLOAT64, TRM_REDUCTION_MAX, err));
+    }
+    for (int32_t i = 0; i < turns; i++) {
+        at.end[i] -= at.begin[i];
+    }
+    if (!together && comm != NULL) {
+        TRMI_TRY(trm_comm_allreduce(comm, at.end, turns, TRM_FLOAT64, TRM_REDUCTION_MEAN, err));
+    }
+    *seconds = trmi_median(at.end, turns);
+    return TRM_OK;
 }
 
 /* Times the messages of a program over several turns, to l->seconds. */
 static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_error *err) {
     const trm_program *p = exec->program;
-    double *times = trmi_alloc((size_t)p->steps_count * (size_t)l->most * sizeof *times + 1);
+    double *times = trmi_alloc(2 * (size_t)p->steps_count * (size_t)l->most * sizeof *times + 1);
     trm_status status = times != NULL ? TRM_OK : TRMI_NO_MEMORY(err, "to measure messages");
     bool more = true;
     int32_t turns = -1; /* the first one is a warm-up */
@@ -300,8 +330,9 @@ static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_
     for (int32_t i = 0; status == TRM_OK && !l->over && i < p->steps_count; i++) {
         int size, what = message(p, &p->steps[i], &size);
         if (what >= 0) {
-            status = median_of_mean(l, times + (int64_t)i * l->most, turns, &l->seconds[what][size],
-                                    err);
+            const bool together = is_crowded(l) && moves[what] != TRMI_MOVE_LOCAL;
+            status = median_of_ranks(l, times_of(l, p, times, i), turns, together,
+                                     &l->seconds[what][size], err);
         }
     }
     trmi_free(times);
@@ -413,7 +444,7 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
     TRMI_TRY(TRMI_NEW(err, counts, size, "to measure messages"));
     trm_status status = TRM_OK;
     for (int i = l->first; status == TRM_OK && !l->over && i < l->end; i++) {
-        double times[TURNS_SMALL];
+        double begins[TURNS_SMALL], ends[TURNS_SMALL];
         int64_t count = sizes[i] / (int64_t)sizeof *data;
         bool more = true;
         int turns = -1;
@@ -439,12 +470,14 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
             status = status == TRM_OK ? trm_comm_start(group, &op, &request, err) : status;
             status = request != NULL ? trm_request_wait(request, -1, err) : status;
             if (turns >= 0) {
-                times[turns] = trmi_os_now() - begin;
+                begins[turns] = begin;
+                ends[turns] = trmi_os_now();
             }
             status = status == TRM_OK ? has_time(l, turns + 1, l->most, &more, err) : status;
         }
         status = status == TRM_OK && !l->over
-                     ? median_of_mean(l, times, turns, &l->seconds[move][i], err)
+                     ? median_of_ranks(l, (message_times){begins, ends}, turns, is_crowded(l),
+                                       &l->seconds[move][i], err)
                      : status;
     }
     trmi_free(counts);

@@ -115,7 +115,7 @@ trm_status trmi_op_benchmark_end(trmi_op_benchmark *probe, trm_error *err);
 
 /* What the first line of a description of measured links says: those of other versions, which lack
  * curves, are measured anew. */
-#define TRMI_LINKS_FORM "(form 6)"
+#define TRMI_LINKS_FORM "(form 7)"
 /* Ends a description of links that the time limit has cut short, with the limit in seconds after
  * it. */
 #define TRMI_LINKS_CUT "# cut short by the limit of "
