@@ -35,8 +35,9 @@ long="gpt2 --layers 6 --width 128 --heads 4 --context 512 --vocabulary 512 --bat
     check 5 $gpt2 --stages 2 --micro-batches 4
     check 5 $gpt2 --parallel-mode semi_auto_parallel
     check 5 $gpt2 --parallel-mode data_parallel
-    # stages of two ranks, which add up the gradients of micro-batches: of its peers a rank reads only what is added up
+    # stages of two ranks, which add up the gradients of micro-batches, and more ranks than cores, of which each reads what it finds
     check 5 $stages
+    check 5 ${stages/-n 4/-n 8}
     check 2 $long --parallel-mode data_parallel
     check 2 $long --parallel-mode semi_auto_parallel
     check 2 $long --stages 2 --micro-batches 4

@@ -75,18 +75,14 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     double units = (double)(app_whole_batch((app_context *)(uintptr_t)app) * batches) *
                    app_units_a_sample(app);
     trm_waiting waiting;
-    /* every rank's resident size counts the shared pages that it has touched; all ranks still have
-     * them */
+    /* A resident size counts the shared pages that this rank has touched. Those of other ranks
+     * count where they were allocated; all ranks still have them. */
     int64_t shared = trm_shared_bytes();
     app_waiting(app, exec, &waiting);
     if (app_rank(app) != 0) {
         return;
     }
-    trm_parallel_info ranks;
-    trm_exec_get_parallel_info(exec, &ranks);
-    /* where all ranks have one copy of the parameters, the prediction counts it for each rank */
-    int64_t peak = trm_peak_bytes() - (ranks.one_copy ? 0 : shared),
-            predicted = before + info->total_bytes;
+    int64_t peak = trm_peak_bytes() - shared, predicted = before + info->total_bytes;
     char overall[48];
     snprintf(overall, sizeof overall, "overall_%s", app_rate_key(app));
     app_begin(APP_RESULT, "bench", "train");

@@ -487,45 +487,6 @@ static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
-/* Returns the bytes of peers' gradients that count in this process's resident memory where the
- * ranks have one copy of the parameters: it reads its slices, or its share of a sum, of each peer.
- * Shared memory is in huge pages, so whole ones count. Elsewhere each rank counts its own arenas: a
- * page that two ranks touch is half of each one's memory, and they read as much of each other. */
-static int64_t peers_bytes(const trm_exec *exec) {
-    const trmi_parallel *p = trmi_parallel_of(exec);
-    int64_t pages = 0, seen = 0;
-    bool here = p != NULL && p->common && p->shared_count > 0 && trmi_comm_can_map_root(p->comm) &&
-                p->wire == NULL;
-    for (int32_t i = 0; here && i < p->ranges_count; i++) {
-        const trmi_range *range = &p->ranges[i];
-        bool travels = !range->always_zero && !range->cooperative && !range->summed &&
-                       trm_comm_size(range->comm) == p->size;
-        int64_t share = range->count / p->size, begin = range->begin + p->rank * share,
-                count = share;
-        /* With slices this rank reads its slice; otherwise its share of an all-reduce. */
-        if (p->options.shard_optimizer) {
-            begin = trmi_parallel_slice_begin(p, range);
-            count = range->counts[p->rank];
-        }
-        if (travels && count > 0) {
-            /* Neighbouring ranges may touch the same page, which counts once. */
-            int64_t first = begin * (int64_t)sizeof(float) / TRMI_HUGE_PAGE_BYTES;
-            int64_t end = ((begin + count) * (int64_t)sizeof(float) - 1) / TRMI_HUGE_PAGE_BYTES + 1;
-            pages += end - trmi_min_i64(end, trmi_max_i64(first, seen));
-            seen = trmi_max_i64(seen, end);
-        }
-    }
-    int64_t each =
-        trmi_min_i64(pages * TRMI_HUGE_PAGE_BYTES,
-                     here ? trmi_program_arena_resident(exec->program, TRMI_ARENA_GRAD, true) : 0);
-    return here ? each * (p->size - 1) : 0;
-}
-
-/* Adds the memory of peers that this process reads. */
-static void describe_ranks(const trm_exec *exec, trm_exec_info *info) {
-    info->overhead_bytes += peers_bytes(exec);
-}
-
 /* Counts how the ranks of a program without an executor would divide memory. */
 static void count_ranks(const trm_exec *exec, const trm_program *program,
                         const struct trmi_mesh *mesh, trmi_training *how) {
@@ -589,6 +550,5 @@ const trmi_distribution trmi_way_ranks = {
     .agree = agree_on_divergence,
     .first = find_first_rank,
     .hold = hold_everything,
-    .describe = describe_ranks,
     .count = count_ranks,
 };

@@ -270,22 +270,10 @@ static trm_status begin_batch(trm_exec *exec, bool training, trm_error *err) {
                                 trmi_stages_of(exec)->options.stages);
 }
 
-/* Adds copies of activations, inputs of micro-batches, and messages. Where the ranks have one copy
- * of the parameters, the pages of other ranks that this one reads count, too (peers_bytes in
- * ranks.c): a message is read where its sender keeps it. */
+/* Adds copies of activations, inputs of micro-batches, and messages. */
 static void describe_stages(const trm_exec *exec, trm_exec_info *info) {
-    const trmi_stages *s = trmi_stages_of(exec);
-    const trmi_staged *staged = exec->program->staged;
-    const trmi_parallel *p = trmi_parallel_of(exec);
-    bool reads_peers = p != NULL && p->common && trmi_comm_can_map_root(s->pipe);
     info->activation_bytes += exec->program->arena_bytes[TRMI_ARENA_KEPT];
     info->other_bytes += trmi_staged_bytes(exec->program);
-    for (int32_t e = 0; reads_peers && e < staged->edges_count; e++) {
-        if (staged->edges[e].to % s->options.stages == staged->stage) {
-            const trmi_stage_message *m = &staged->messages[e];
-            info->overhead_bytes += m->kept * trmi_stage_message_bytes(m);
-        }
-    }
 }
 
 const trmi_distribution trmi_way_stages = {
