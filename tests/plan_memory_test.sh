@@ -50,6 +50,26 @@ for precision in "fp32 --context 32" "mixed --context 32" "fp32 --context 256"; 
     echo "one process, $precision: $bytes bytes, $free steps"
 done
 
+# A job that sums in a fixed order stages whole sums: `plan --deterministic true` counts them to the byte, without ranks that are there.
+printf 'trireme-plan 1\nmesh 2\n' > columns.txt
+for layer in 0 1; do
+    printf "op h.$layer.%s pinned\n" "attn.c_attn.linear$((4 * layer)) k" "attn.c_proj.linear$((4 * layer + 1)) c" "mlp.c_fc.linear$((4 * layer + 2)) k" "mlp.c_proj.linear$((4 * layer + 3)) c"
+done >> columns.txt
+counted=()
+columns="gpt2 --layers 2 --width 128 --heads 4 --vocabulary 1024 --context 64 --batch-size 4 --threads 1 -n 2"
+# shellcheck disable=SC2086 # words
+for order in false true; do
+    "$trireme" plan $columns --plan columns.txt --mesh 2 --links guess --no-measure --deterministic $order --save columns-$order.txt --json > columns.json 2> err || fail "plan --deterministic $order: $(tail -n 1 err)"
+    counted[${#counted[@]}]=$(python3 -c "import json; print(int(json.load(open('columns.json'))['compiled_bytes']))")
+done
+[ "${counted[1]}" -gt "${counted[0]}" ] || fail "a fixed order takes no memory: ${counted[*]} bytes"
+for bytes in "${counted[1]}" $((counted[1] - 1)); do
+    # shellcheck disable=SC2086 # words
+    "$trireme" bench train $columns --parallel-mode semi_auto_parallel --plan columns-true.txt --deterministic true --memory "$bytes" --repeats 3 > out 2>&1
+    code=$?
+    [ $((code == 0)) = $((bytes == counted[1])) ] || fail "a job in a fixed order within $bytes of ${counted[1]} bytes: exit code $code: $(tail -n 2 out)"
+done
+
 # A strict job's search counts the program that the job runs, of which each block of samples has its own sums: it trains within the limit, or the
 # search has said that no plan fits.
 strict="mlp --data synth --image-size 32 --synth-train 64 --epochs 1 --steps 1 --optimizer adam --eval-every-epochs 0 --backend ref --batch-size 8"

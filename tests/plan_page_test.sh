@@ -61,6 +61,7 @@ for name, width, scheme in (("plan", 1600, "#light"), ("plan", 500, "#dark"), ("
         micros = pipe["stages"] * pipe["chunks"] * pipe["micro_batches"]
         assert kinds.count("forward") == micros and kinds.count("backward") == micros and "timeline" not in plan, (micros, kinds)
         assert kinds.count("update") >= sum(s["update_seconds"] > 0 for s in pipe["stage_list"])
+        assert kinds.count("meeting") >= len(pipe["meetings"]) * pipe["stages"] > 0 and "meeting_seconds" in kinds, kinds
         assert shown.find("section", data_table="pipelines")[0][1]["data-rows"] == str(len(plan["pipelines"]))
     else:
         assert kinds.count("forward") == sum(e["kind"] == "operator" and e["phase"] == "forward" and e["end"] > e["begin"] for e in plan["timeline"])

@@ -77,6 +77,10 @@ typedef struct trm_planner_options {
      * be chosen, and their operators are measured only if they may be; a network without marked
      * segments is planned without stages. 0 = any faster plan is chosen */
     double stages_gain;
+    /* the order in which the planned job sums over ranks, where exec.parallel.comm is NULL (that of
+     * a communicator counts otherwise): a fixed order stages whole sums, which takes memory. STRICT
+     * plans also need exec.parallel.block */
+    trm_deterministic deterministic;
 } trm_planner_options;
 
 /* Gives the number of ranks of a mesh: "8", "2x4", "host=2xlocal=4".
@@ -97,6 +101,7 @@ TRM_API TRM_MUST_USE trm_status trm_mesh_ranks(const char *mesh, int32_t *ranks,
  *            split.mesh: NULL = every factorisation is searched
  *            split.plan: of this graph, compared as "the given plan"; its pins are kept
  *            split.search, split.trials, split.trial_seconds
+ *            block: plans of strict determinism only
  *            wire, sync_batch_norm (1 or all), and shard_optimizer, which is on for ranks of one
  *            host; over several hosts each rank updates a slice and gathers the others
  *   errors   INVALID (names, meshes, links, plan, with what was expected), NOMEM, those of the

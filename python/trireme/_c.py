@@ -1856,6 +1856,7 @@ class trm_planner_options(Structure):
     schedule: with stages: "1f1b", "gpipe", "interleaved"; NULL = any
     stage_begins: operators with which the second and further runs begin; NULL = any
     stages_gain: with stages = TRM_ALL: plans with stages must be predicted faster by this part of a step to be chosen, and their operators are measured only if they may be; a network without marked segments is planned without stages. 0 = any faster plan is chosen
+    deterministic: the order in which the planned job sums over ranks, where exec.parallel.comm is NULL (that of a communicator counts otherwise): a fixed order stages whole sums, which takes memory. STRICT plans also need exec.parallel.block
     """
 
 
@@ -3258,6 +3259,7 @@ trm_planner_options._fields_ = [
     ('schedule', c_char_p),
     ('stage_begins', c_char_p),
     ('stages_gain', c_double),
+    ('deterministic', c_int),
 ]
 trm_planner_info._fields_ = [
     ('mesh', c_char * 48),
@@ -3457,6 +3459,7 @@ ENUM_OF = {
     ('trm_network_options', 'stem'): 'trm_stem',
     ('trm_planner_options', 'measure'): 'trm_switch',
     ('trm_planner_options', 'frontier'): 'trm_switch',
+    ('trm_planner_options', 'deterministic'): 'trm_deterministic',
     ('trm_plan_info', 'schedule'): 'trm_schedule',
     ('trm_verify_tensor', 'kind'): 'trm_verify_kind',
     ('trm_status_name', 0): 'trm_status',
@@ -6144,6 +6147,7 @@ FUNCTIONS = {
                    split.mesh: NULL = every factorisation is searched
                    split.plan: of this graph, compared as "the given plan"; its pins are kept
                    split.search, split.trials, split.trial_seconds
+                   block: plans of strict determinism only
                    wire, sync_batch_norm (1 or all), and shard_optimizer, which is on for ranks of one
                    host; over several hosts each rank updates a slice and gathers the others
           errors   INVALID (names, meshes, links, plan, with what was expected), NOMEM, those of the

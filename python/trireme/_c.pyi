@@ -1472,6 +1472,7 @@ class trm_planner_options(Structure):
     schedule: Optional[bytes]
     stage_begins: Optional[bytes]
     stages_gain: float
+    deterministic: int
 
 class trm_planner_info(Structure):
     mesh: Any

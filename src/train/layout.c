@@ -366,7 +366,7 @@ static const uint32_t layout[] = {
     AT(trm_planner_options, frontier), AT(trm_planner_options, measure_seconds), AT(trm_planner_options, refresh),
     AT(trm_planner_options, extra_candidates), AT(trm_planner_options, remeasures), AT(trm_planner_options, stages),
     AT(trm_planner_options, micro_batches), AT(trm_planner_options, chunks), AT(trm_planner_options, schedule),
-    AT(trm_planner_options, stage_begins), AT(trm_planner_options, stages_gain),
+    AT(trm_planner_options, stage_begins), AT(trm_planner_options, stages_gain), AT(trm_planner_options, deterministic),
     SIZE(trm_planner_info), AT(trm_planner_info, mesh), AT(trm_planner_info, ranks), AT(trm_planner_info, infeasible),
     AT(trm_planner_info, step_seconds), AT(trm_planner_info, samples_per_second), AT(trm_planner_info, memory_bytes),
     AT(trm_planner_info, compiled_bytes), AT(trm_planner_info, lower_bound), AT(trm_planner_info, gap),

@@ -73,6 +73,17 @@ void app_split_options(const app_context *app, trm_model_options *model) {
         TRM_COOPERATIVE_CONV; /* as jobs of one host have it (app_settle_slices) */
 }
 
+/* Returns the order of sums of the jobs that are planned, and sets the size of strict blocks. */
+static trm_deterministic settle_order(const app_options *o, trm_model_options *model) {
+    bool strict = strcmp(o->deterministic, "strict") == 0;
+    model->exec.parallel.block = !strict                      ? 0
+                                 : o->deterministic_block > 0 ? (int32_t)o->deterministic_block
+                                                              : -1; /* by the global batch */
+    return strict                                  ? TRM_DETERMINISTIC_STRICT
+           : strcmp(o->deterministic, "true") == 0 ? TRM_DETERMINISTIC_TRUE
+                                                   : TRM_DETERMINISTIC_FALSE;
+}
+
 /* Sets the number of stages of plans, and by what part of a step those must be faster. Without
  * --stages any number is searched where jobs search them. */
 static trm_status settle_stages(const app_context *app, bool simulate, int32_t *stages,
@@ -129,6 +140,7 @@ static trm_status begin_planning(app_context *app, bool simulate, planning *p, t
     if (status != TRM_OK) {
         return status;
     }
+    const trm_deterministic order = settle_order(o, &p->model);
     const trm_planner_options options = {.ranks = (int32_t)o->plan_ranks,
                                          .stages = stages,
                                          .stages_gain = gain,
@@ -144,6 +156,7 @@ static trm_status begin_planning(app_context *app, bool simulate, planning *p, t
                                          .frontier = simulate ? TRM_OFF : TRM_ON,
                                          .refresh = o->plan_refresh,
                                          .remeasures = o->plan_validate,
+                                         .deterministic = order,
                                          .extra_candidates =
                                              o->plan_validate ? (int32_t)o->plan_others : 0};
     return trm_planner_create(&p->model, &options, &p->planner, err);

@@ -154,6 +154,8 @@ static const app_flag flag_table[] = {
     CHOICE("wire", wire, "fp32|bf16|fp16", "fp32", "type in which gradients travel", .context = "gradient_wire", .use = "ranks;many"),
     CHOICE("sync-batch-norm", sync_batch_norm, "on|off", "on", "batch norm over the samples of all ranks, or of each rank", .context = "sync_batch_norm", .use = "many"),
     BOOL("shard-optimizer", shard_optimizer, "several hosts (--host-count, --links): each rank updates a slice of the optimiser, as train --shard-optimizer does", .context = "enable_parallel_optimizer", .use = "many"),
+    OPTIONAL("deterministic", deterministic, "false|true|strict", "false", "plan jobs of train --deterministic: true stages whole sums, which takes memory; strict has fewer cuts", .tag = "plan", .context = "deterministic", .use = "many;!hardware:jobs of trireme, without --hardware"),
+    INT("deterministic-block", deterministic_block, "N", 1, 65536, NULL, "strict: samples computed together, as in train", .tag = "plan", .context = "deterministic_block", .use = "many;deterministic=strict"),
     BOOL("no-measure", plan_no_measure, "price operators by the machine's rates only", .use = "many"),
     BOOL("refresh", plan_refresh, "measure operators and messages again and ignore the cache", .use = "many"),
     TEXT("save", plan_save, "FILE", NULL, "write the plan, for train --plan", .use = "many", .writes = APP_WRITES_FILE),
@@ -396,7 +398,7 @@ GROUP(eval, "Predictions", NULL, "predictions");
 GROUP(export, "Export", NULL, "to output@export merge shard-bytes");
 GROUP(import, "Import", NULL, "from output@import");
 GROUP(plan, "Plan", NULL, "explain trial-seconds validate repeats others");
-GROUP(planner, "Many ranks", NULL, "n mesh host-count memory stages@plan micro-batches@plan pipeline-schedule@plan chunks@plan stage-begins@plan search links hardware preset@hardware products export output@hardware plan full-batch wire sync-batch-norm shard-optimizer no-measure refresh save svg html");
+GROUP(planner, "Many ranks", NULL, "n mesh host-count memory stages@plan micro-batches@plan pipeline-schedule@plan chunks@plan stage-begins@plan search links hardware preset@hardware products export output@hardware plan full-batch wire sync-batch-norm shard-optimizer deterministic@plan deterministic-block@plan no-measure refresh save svg html");
 GROUP(bench_plan, "Mesh", NULL, "mesh@bench-plan");
 GROUP(bench_split, "Plans", NULL, "plans wire sync-batch-norm profile@bench-split");
 GROUP(report, "Page", NULL, "html@report");

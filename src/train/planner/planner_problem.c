@@ -207,9 +207,9 @@ trm_status trmi_planner_micro_graph(const trm_planner *p, int32_t micros, trmi_m
 static trmi_training training_of(const trm_planner *p, int32_t ranks, bool sliced,
                                  bool accumulates) {
     const trm_parallel_options *o = &p->model.exec.parallel;
-    bool feeds_parts = o->batch == TRM_BATCH_OF_RANK || o->split.input_cuts != NULL,
-         ordered = o->comm != NULL ? trm_comm_deterministic(o->comm) != TRM_DETERMINISTIC_FALSE
-                                   : o->block != 0;
+    const trm_deterministic order =
+        o->comm != NULL ? trm_comm_deterministic(o->comm) : p->options.deterministic;
+    bool feeds_parts = o->batch == TRM_BATCH_OF_RANK || o->split.input_cuts != NULL;
     return (trmi_training){.slots = p->slots,
                            .ranks = ranks,
                            .own_samples = ranks > 1 && feeds_parts,
@@ -217,7 +217,7 @@ static trmi_training training_of(const trm_planner *p, int32_t ranks, bool slice
                            .one_copy = sliced && !has_hosts(p),
                            .accumulates = accumulates,
                            .packs = trmi_wire_part(o->wire) < 1,
-                           .ordered = ordered};
+                           .ordered = order != TRM_DETERMINISTIC_FALSE || o->block != 0};
 }
 
 /* Contract in planner.h: compiles the plan and computes the resident bytes with the job's

@@ -52,6 +52,7 @@ static trm_exec_options options_of(const trm_model_options *model, trm_comm *com
                                            .split.plan = plan,
                                            .shard_optimizer = true,
                                            .wire = model->exec.parallel.wire,
+                                           .block = model->exec.parallel.block,
                                            .sync_batch_norm = model->exec.parallel.sync_batch_norm,
                                            .cooperative = model->exec.parallel.cooperative}};
 }
