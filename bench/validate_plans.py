@@ -121,9 +121,12 @@ def run_stages(options, case, folder):
         quarter = len(plan["seen"]) // 4
         plan["measured_seconds"] = statistics.median(plan["seen"])
         plan["lower_seconds"], plan["upper_seconds"] = sorted(plan["seen"])[quarter], sorted(plan["seen"])[-1 - quarter]
-        if options.verbose:
-            print(f"  {plan['words']:40} {1e3 * plan['predicted_seconds']:9.2f} ms predicted {1e3 * plan['measured_seconds']:9.2f} ms measured")
     return plans
+
+
+def show_plan(words, plan, memory):
+    print(f"  {words:40} {1e3 * plan['predicted_seconds']:9.2f} ms predicted {1e3 * plan['measured_seconds']:9.2f} ms measured, "
+          f"memory {100 * memory:4.1f}% off", flush=True)
 
 
 def run(options, case, folder):
@@ -147,7 +150,7 @@ def main():
     parser.add_argument("--others", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--keep", action="store_true")
-    parser.add_argument("--verbose", action="store_true", help="each plan with stages")
+    parser.add_argument("--verbose", action="store_true", help="each plan")
     parser.add_argument("--case", action="append", help="instead of the built-in list")
     some = parser.add_mutually_exclusive_group()
     some.add_argument("--quick", action="store_true", help="six of the cases, at least 60 plans")
@@ -162,6 +165,10 @@ def main():
             ran = v["runs"] + stages
             plans += ran
             regrets.append(v["regret"])
+            for p in v["runs"] if options.verbose else []:
+                show_plan(p["name"], p, abs(p["predicted_bytes"] / p["measured_bytes"] - 1))
+            for p in stages if options.verbose else []:
+                show_plan(p["words"], p, p["memory_error"])
             off = max([v["memory_error"]] + [p["memory_error"] for p in stages])
             memory = max(memory, off)
             order, apart, of_all = find_order(ran)

@@ -57,6 +57,43 @@ expect 2 "--save found" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --s
 expect 2 "one of them expected" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --links guess
 expect 2 "one of them expected" plan resnet50 --mesh 8x8 --hardware "$h100" --links guess
 expect 4 "no plan fits" plan llama --preset 405b --mesh 8 --hardware "$h100"
+# words of a plan that are not whole, and options that such plans do not read: nothing is planned as if they were not there
+words() { # WORDS TEXT
+    expect 2 "$2" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --plan "$1"
+}
+for value in 0 -1 +8 8.5 0x8 "" 99999999999999999999 "8 pp=4"; do words "tp=$value" "a number from 1 to 1048576 expected"; done
+for value in tp=8, ,tp=8 tp=8,,pp=2; do words "$value" "words NAME=VALUE separated by commas expected"; done
+for value in tp TP=8 foo=3 " "; do words "$value" "NAME=VALUE with a name of tp, pp"; done
+for value in half full: full:-1 full:3+full:2 ""; do words "recompute=$value" "by-stage expected"; done
+words recompute=full:999 "999 blocks of a stage found, at most 32 expected"
+words recompute=selective:33 "33 blocks of a stage found, at most 32 expected"
+words micro-batch=3 "a multiple of dp x micro-batch = 192 expected"
+words zero=4 "0 to 3 expected"
+words tp=1048576,pp=1048576,cp=1048576,dp=1048576 "the 64 devices of the mesh expected"
+words vp=2 "interleaved expects 2 or more stages"
+for flag in "--stages 4" "--micro-batches 8" "--recompute block" "--optimizer sgd" "--accumulate 4" "--search recursive" "--host-count 4" --no-measure --validate --refresh \
+    "--threads 4" "--precision mixed" "--pipeline-schedule gpipe" "--trial-seconds 3" "--lora r=4" "--deterministic true"; do
+    # shellcheck disable=SC2086 # words
+    expect 2 "${flag%% *} has no effect on the plan of a language model for --hardware" plan llama --preset 8b --mesh 8x8 --hardware "$h100" $flag
+done
+for flag in "--straggler 3" "--trace trace.json"; do
+    # shellcheck disable=SC2086 # words
+    expect 2 "has no effect on the plan of a language model" simulate llama --preset 8b --mesh 8x8 --hardware "$h100" $flag
+done
+expect 2 "has the sizes of Llama 3 8B; other sizes found" plan llama --preset 8b --layers 3 --mesh 8x8 --hardware "$h100"
+expect 2 "more than 1048576 ranks found" plan llama --preset 8b --mesh 99999x99999 --hardware "$h100"
+expect 2 "--largest 3 found, at least 8 expected" simulate llama --preset 8b --mesh 8x8 --hardware "$h100" --largest 3
+expect 2 "--export torch, megatron or mindspore expected" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --output nowhere
+for flag in "--preset 8b"; do
+    # shellcheck disable=SC2086 # words
+    expect 2 "--hardware FILE expected" plan llama --size llama15m --mesh 2 --links guess --no-measure $flag
+done
+# a plan that was searched and does not fit is not exported
+for engine in torch megatron mindspore; do
+    expect 4 "no plan fits" plan llama --preset 405b --mesh 8 --hardware "$h100" --export $engine --output "large.$engine"
+    [ ! -e "large.$engine" ] || fail "--export $engine wrote a plan that does not fit"
+done
+expect 3 "cannot make the directory" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --export megatron --output out.txt/folder
 # damaged hardware files: line, found, expected
 damage() { # SED TEXT
     sed "$1" "$h100" > bad.json

@@ -46,6 +46,27 @@ static trm_status find_devices(const app_options *o, int64_t *devices, trm_error
                : status;
 }
 
+/* Refuses flags that these plans do not read: what is planned would differ from what was asked for.
+ */
+static trm_status check_flags(const app_context *app, trm_error *err) {
+    /* flags of every command, of the model's sizes, of the plan and of its files */
+    static const char *const read =
+        "json|quiet|verbose|color|help|dry-run|size|layers|width|heads|hidden|kv-heads|untied|"
+        "experts|top-experts|vocabulary|context|preset|batch-size|full-batch|n|mesh|memory|"
+        "hardware|products|wire|plan|export|output|svg|html|save|links|largest";
+    for (int i = 0; i < app->parsed.given_count; i++) {
+        const char *name = app->parsed.given[i].flag->name;
+        if (!app_is_choice(read, name)) {
+            return app_fail(err, TRM_INVALID,
+                            "--%s has no effect on the plan of a language model for --hardware; "
+                            "stages, micro-batches, ZeRO and recompute are in the words of --plan "
+                            "(pp=4,micro-batch=1,zero=1,recompute=full)",
+                            name);
+        }
+    }
+    return TRM_OK;
+}
+
 /* Refuses files that are not written for these plans. */
 static trm_status check_outputs(const app_options *o, trm_error *err) {
     if (o->plan_save != NULL) {
@@ -61,6 +82,12 @@ static trm_status check_outputs(const app_options *o, trm_error *err) {
     }
     if (o->plan_links != NULL) {
         return app_fail(err, TRM_INVALID, "--hardware and --links found, one of them expected");
+    }
+    if (o->plan_export == NULL && o->output != NULL) {
+        return app_fail(err, TRM_INVALID,
+                        "--output %.80s found, which is the folder of --export; --export torch, "
+                        "megatron or mindspore expected",
+                        o->output);
     }
     return o->plan_export != NULL && o->output == NULL
                ? app_fail(err, TRM_INVALID, "--export: --output DIR expected")
@@ -170,11 +197,13 @@ static trm_status print_plan(const app_options *o, const trm_hardware_plan *plan
     trm_free(report);
     trm_status status =
         o->plan_picture != NULL ? write_picture(o->plan_picture, plan, err) : TRM_OK;
-    if (status != TRM_OK) {
+    if (status != TRM_OK || o->plan_export == NULL) {
         return status;
     }
-    return o->plan_export == NULL ? TRM_OK
-                                  : trm_hardware_plan_export(plan, o->plan_export, o->output, err);
+    /* A plan that was searched is exported where it fits; a given one is the user's decision. */
+    status = o->plan_given == NULL ? check_memory(plan, err) : TRM_OK;
+    return status == TRM_OK ? trm_hardware_plan_export(plan, o->plan_export, o->output, err)
+                            : status;
 }
 
 /* Plans fewer and more devices for the same batch, prints a line for each, and keeps it. */
@@ -182,6 +211,12 @@ static trm_status print_scaling(trm_hardware_plan_options options, int64_t large
                                 trm_error *err) {
     trm_status status = TRM_OK;
     int64_t first = options.devices > 8 ? options.devices / 8 : 1;
+    if (largest < first) {
+        return app_fail(err, TRM_INVALID,
+                        "--largest %lld found, at least %lld expected: plans are priced from an "
+                        "eighth of the mesh on",
+                        (long long)largest, (long long)first);
+    }
     for (options.devices = first; options.devices <= largest && status == TRM_OK;
          options.devices *= 2) {
         trm_hardware_plan *plan = NULL;
@@ -210,11 +245,17 @@ static trm_status print_scaling(trm_hardware_plan_options options, int64_t large
 }
 
 trm_status app_check_preset(const app_context *app, trm_error *err) {
-    return app->o.plan_preset == NULL || app->model->kind == &app_language_kind
+    if (app->o.plan_preset != NULL && app->model->kind != &app_language_kind) {
+        return app_fail(err, TRM_INVALID,
+                        "--preset %.40s: model %s found, gpt2, llama or moe expected",
+                        app->o.plan_preset, app->parsed.arguments[0]);
+    }
+    return app->o.plan_preset == NULL || app->o.plan_hardware != NULL
                ? TRM_OK
                : app_fail(err, TRM_INVALID,
-                          "--preset %.40s: model %s found, gpt2, llama or moe expected",
-                          app->o.plan_preset, app->parsed.arguments[0]);
+                          "--preset %.40s is planned for a machine of accelerators: --hardware "
+                          "FILE expected; models for ranks here have --size",
+                          app->o.plan_preset);
 }
 
 /* Contract in planning.h. */
@@ -225,7 +266,8 @@ int app_run_hardware(app_context *app, bool simulate) {
     trm_error err;
     char *text = NULL;
     scaling simulated = {.count = 0};
-    trm_status status = check_outputs(o, &err);
+    trm_status status = check_flags(app, &err);
+    status = status == TRM_OK ? check_outputs(o, &err) : status;
     status = status == TRM_OK ? fill_options(app, &options, &text, &err) : status;
     if (status == TRM_OK && o->dry_run) {
         free(text);

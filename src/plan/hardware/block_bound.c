@@ -93,6 +93,7 @@ typedef struct bounding {
     plan_shape *shapes;     /* [shapes_count] below the best plan */
     int64_t shapes_count, shapes_capacity;
     bool failed;    /* no memory */
+    bool stopped;   /* the limit of work was reached before the bounds of all shapes */
     bool raises;    /* bounds are those of whole blocks */
     double enough;  /* shapes that are not below need no better bound */
     int64_t priced; /* decisions so far */
@@ -542,6 +543,7 @@ static double raise_lowest(bounding *b, double best) {
         f->whole = true;
         f = find_lowest(b, best);
     }
+    b->stopped = f != NULL && b->priced >= b->most;
     return f == NULL ? best : f->bound;
 }
 
@@ -572,7 +574,8 @@ static void bound_all(bounding *b, int64_t *micros, double best) {
 
 /* Contract in parallelism.h. */
 trm_status trmi_block_bound(const trmi_plan_problem *problem, const trmi_block_cut *kinds,
-                            int64_t count, double best, double *out, trm_error *err) {
+                            int64_t count, double best, double *out, bool *stopped,
+                            trm_error *err) {
     bounding b = {.problem = problem,
                   .kinds = kinds,
                   .kinds_count = count,
@@ -589,6 +592,7 @@ trm_status trmi_block_bound(const trmi_plan_problem *problem, const trmi_block_c
     if (!b.failed) {
         bound_all(&b, micros, best);
         *out = raise_lowest(&b, best);
+        *stopped = b.stopped;
     }
     trmi_free(b.list);
     trmi_free(b.items);

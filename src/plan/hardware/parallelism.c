@@ -24,7 +24,8 @@ static const char expected_words[] =
 static bool parse_number(const char *text, int64_t least, int64_t most, int64_t *out) {
     char *end;
     long long value = strtoll(text, &end, 10);
-    if (end == text || *end != '\0' || value < least || value > most) {
+    bool digits = strspn(text, "0123456789") == strlen(text); /* no sign, no blank */
+    if (end == text || !digits || value < least || value > most) {
         return false;
     }
     *out = value;
@@ -142,14 +143,15 @@ trm_status trmi_parallelism_parse(const char *text, trmi_parallelism *out, trm_e
         char word[64], *value;
         const char *expected = "";
         size_t length = strcspn(at, ",");
-        if (length == 0 || length >= sizeof word) {
+        bool last = at[length] == '\0', cut = !last && at[length + 1] == '\0';
+        if (length == 0 || length >= sizeof word || cut) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "plan: '%.40s' found, words NAME=VALUE separated by commas expected",
                              at);
         }
         memcpy(word, at, length);
         word[length] = '\0';
-        at += length + (at[length] == ',');
+        at += length + !last;
         value = strchr(word, '=');
         if (value != NULL) {
             *value++ = '\0';
@@ -269,9 +271,9 @@ trm_status trmi_parallelism_complete(const trmi_plan_problem *problem, trmi_para
     if (model > problem->devices || problem->devices % model != 0 ||
         (p.data > 0 && p.data != data)) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "plan: tp x pp x cp x dp is %lld found, the %lld devices of the mesh "
+                         "plan: tp x pp x cp x dp is %.0f found, the %lld devices of the mesh "
                          "expected",
-                         (long long)(model * (p.data > 0 ? p.data : 1)),
+                         (double)model * (double)(p.data > 0 ? p.data : 1),
                          (long long)problem->devices);
     }
     p.data = data;
@@ -290,6 +292,14 @@ trm_status trmi_parallelism_complete(const trmi_plan_problem *problem, trmi_para
     p.micro_count = problem->batch / samples;
     TRMI_TRY(check_stages(t, &p, err));
     (void)trmi_stage_blocks(t, &p, &most);
+    if ((p.blocks > most && p.blocks != ALL_BLOCKS) ||
+        (p.selective > most && p.selective != ALL_BLOCKS)) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "plan: recompute of %lld blocks of a stage found, at most %lld expected",
+            (long long)(p.blocks > most && p.blocks != ALL_BLOCKS ? p.blocks : p.selective),
+            (long long)most);
+    }
     /* recompute of a given number of blocks, or of all */
     p.blocks = p.recompute != TRMI_RECOMPUTE_FULL ? 0
                : p.blocks == 0 || p.blocks > most ? most

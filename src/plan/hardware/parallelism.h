@@ -162,7 +162,8 @@ typedef struct trmi_parallelism_found {
     /* seconds that no plan is below, also none whose blocks are cut, stored and recomputed each in
      * another way; INFINITY: none of those fits either */
     double lower_bound;
-    double seconds; /* wall-clock time of the search */
+    bool bound_stopped; /* at the limit of work: a larger bound may hold */
+    double seconds;     /* wall-clock time of the search */
 } trmi_parallelism_found;
 
 /* Returns the name of a kind: "tensor parallel". Static. */
@@ -242,10 +243,10 @@ typedef struct trmi_block_cut {
 /* Bounds the seconds of all plans in which each block of each stage is of one of these kinds, has a
  * ZeRO stage, and recomputes nothing, norms and activations, or all, by itself (block_bound.c).
  * best: seconds of the best plan that is known, or INFINITY; *out is at most that, and INFINITY if
- * no plan fits. The work is limited.
+ * no plan fits. The work is limited; *stopped: a larger bound would have taken more.
  *   errors  NOMEM */
 trm_status trmi_block_bound(const trmi_plan_problem *problem, const trmi_block_cut *kinds,
-                            int64_t count, double best, double *out, trm_error *err);
+                            int64_t count, double best, double *out, bool *stopped, trm_error *err);
 /* Returns whether the stages can have these chunks, and sets the most blocks of a stage. */
 bool trmi_stage_blocks(const trmi_transformer *model, const trmi_parallelism *plan, int64_t *most);
 

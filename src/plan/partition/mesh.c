@@ -40,6 +40,9 @@ static const char *parse_name(const char *at, int32_t axis, char name[8]) {
     return equals + 1;
 }
 
+/* Ranks of a mesh, at most. */
+enum { MOST_RANKS = 1 << 20 };
+
 /* Contract in partition.h. Axes of size 1 are dropped, so that "1x4" and "4" are one mesh; the
  * sizes are limited before they are multiplied. */
 trm_status trmi_mesh_parse(const char *text, trmi_mesh *out, trm_error *err) {
@@ -51,9 +54,13 @@ trm_status trmi_mesh_parse(const char *text, trmi_mesh *out, trm_error *err) {
         at = parse_name(at, mesh.axes, name);
         char *end;
         long size = isdigit((unsigned char)*at) ? strtol(at, &end, 10) : 0;
-        if (size < 1 || size > 1 << 20 || (size > 1 && mesh.axes == TRMI_MESH_AXES) ||
-            !trmi_mul_i64(ranks, size, &ranks) || ranks > 1 << 20) {
+        if (size < 1 || (size > 1 && mesh.axes == TRMI_MESH_AXES)) {
             return bad_mesh(text, at, err);
+        }
+        if (!trmi_mul_i64(ranks, size, &ranks) || ranks > MOST_RANKS) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "mesh '%.60s': more than %d ranks found, at most %d expected", text,
+                             MOST_RANKS, MOST_RANKS);
         }
         /* axes of size 1 are dropped; names must be unique */
         if (size > 1) {

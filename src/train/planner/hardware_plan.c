@@ -53,7 +53,14 @@ static trm_status find_model(const trm_hardware_plan_options *o, trmi_transforme
     char known[160];
     trm_language_options sizes = o->sizes;
     if (o->preset != NULL && trmi_transformer_preset(o->model, o->preset, out, known)) {
-        return TRM_OK;
+        const bool own = sizes.layers != 0 || sizes.width != 0 || sizes.heads != 0 ||
+                         sizes.kv_heads != 0 || sizes.hidden != 0 || sizes.vocabulary != 0 ||
+                         sizes.experts != 0 || sizes.top_experts != 0 || sizes.untied;
+        return own ? TRMI_FAIL(err, TRM_INVALID,
+                               "preset '%.40s' has the sizes of %s; other sizes found beside it, "
+                               "none expected",
+                               o->preset, out->name)
+                   : TRM_OK;
     }
     if (o->preset != NULL && trm_language_size(o->model, o->preset, &sizes, err) != TRM_OK) {
         return known[0] == '\0' ? err->status

@@ -47,11 +47,15 @@ static const char *gap_reason(const trm_hardware_plan *p) {
                                                  "least memory of a stage is above "
                                                  "the limit in all of them";
     }
-    return trmi_hardware_plan_gap(p) > 1e-9
-               ? "plans are bounded, and not searched, whose blocks are cut or stored each in "
-                 "another "
-                 "way; no plan whose blocks are cut and stored alike is faster"
-               : "";
+    if (trmi_hardware_plan_gap(p) <= 1e-9) {
+        return "";
+    }
+    return p->found.bound_stopped
+               ? "plans whose blocks are cut or stored each in another way are bounded, and not "
+                 "searched, and bounding them stopped at its limit of work; no plan whose blocks "
+                 "are cut and stored alike is faster"
+               : "plans are bounded, and not searched, whose blocks are cut or stored each in "
+                 "another way; no plan whose blocks are cut and stored alike is faster";
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
