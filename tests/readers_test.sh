@@ -228,5 +228,5 @@ expect 3 "words.bin: 1001 bytes" data info words.bin
 truncate -s 1026 with_header.bin
 expect 3 "with_header.bin: byte 8" data info with_header.bin
 truncate -s 20 words.bin
-expect 2 "words.bin: 10 tokens from byte 0 on, 65 (the context and one more) expected" data info words.bin --usage all --context 64
+expect 2 "words.bin: 10 tokens, 65 (the context and one more) expected" data info words.bin --usage all --context 64
 exit $failed

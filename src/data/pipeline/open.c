@@ -131,7 +131,8 @@ static const char *kind_of_folder(const char *path) {
 
 /* Returns whether the options of the data are those of text, so that a .txt is no click log. */
 static bool asks_for_text(const trm_dataset_spec *spec) {
-    return spec->text != NULL && (spec->text->tokenizer != NULL || spec->text->tokens != NULL);
+    const trm_text_options *text = spec->text;
+    return text != NULL && (text->tokenizer != NULL || text->tokens != NULL || text->context > 0);
 }
 
 /* Returns the kind of spec->path.

@@ -35,6 +35,10 @@ static trm_status parse_line(const json_line *line, const char *field, trmi_docu
     if (object == NULL) {
         status = TRMI_FAIL(err, TRM_CORRUPT, "%s: line %lld, column %d: %s; a JSON object expected",
                            line->name, (long long)line->number, wrong.column, wrong.text);
+    } else if (!json_is_object(object)) {
+        status = TRMI_FAIL(err, TRM_CORRUPT,
+                           "%s: line %lld: an array; JSON lines have an object in each line",
+                           line->name, (long long)line->number);
     } else if (!json_is_string(value)) {
         status = TRMI_FAIL(err, TRM_CORRUPT,
                            "%s: line %lld: %s '%.60s', a string expected; name the field with "
@@ -57,11 +61,14 @@ static bool is_blank(const char *line, size_t bytes) {
     return at == bytes;
 }
 
-/* Contract in json_lines.h. The last line needs no newline. */
+/* Contract in json_lines.h. The last line needs no newline. A byte order mark, which some programs
+ * write first, is no part of the first object. */
 trm_status trmi_json_lines_parse(const char *name, const char *data, size_t bytes,
                                  const char *field, trmi_documents *out, trm_error *err) {
+    static const char mark[] = {'\xEF', '\xBB', '\xBF'};
+    bool marked = bytes >= sizeof mark && memcmp(data, mark, sizeof mark) == 0;
     int64_t number = 1;
-    for (size_t at = 0; at < bytes; number++) {
+    for (size_t at = marked ? sizeof mark : 0; at < bytes; number++) {
         const char *newline = memchr(data + at, '\n', bytes - at);
         size_t end = newline != NULL ? (size_t)(newline - data) : bytes;
         if (!is_blank(data + at, end - at)) {

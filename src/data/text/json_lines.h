@@ -14,7 +14,7 @@ typedef struct trmi_documents {
 } trmi_documents;
 
 /* Appends the documents of a file's bytes: the string `field` of each line's object. Empty lines
- * are skipped. `name` is for messages.
+ * are skipped, and a byte order mark at the begin. `name` is for messages.
  *   owns    *out: caller, trmi_documents_free, on failure too
  *   errors  CORRUPT (line and column of what is no JSON, has no such field, or another type),
  *           NOMEM */

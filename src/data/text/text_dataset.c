@@ -398,6 +398,9 @@ static trm_status settle_options(opening *o, trm_error *err) {
     s->context = options->context != 0 ? options->context : CONTEXT;
     s->by_documents = options->documents;
     s->keeps_tail = s->fixed_masks = o->usage == TRM_USAGE_TEST;
+    s->purpose = o->usage == TRM_USAGE_TRAIN  ? " for training"
+                 : o->usage == TRM_USAGE_TEST ? " for evaluation"
+                                              : "";
     s->masking = options->masking;
     if (!(s->masking >= 0 && s->masking < 1)) {
         return TRMI_FAIL(err, TRM_INVALID, "a share %g of masked tokens: 0 to 1 expected",

@@ -572,7 +572,7 @@ static void tiny_shakespeare_is_divided_as_by_nanogpt(void **state) {
 
 static void documents_are_joined(void **state) {
     static const char lines[] =
-        "{\"body\": \"ab\", \"n\": 1}\n\n  {\"body\": \"\"}\r\n{\"body\": \"b\"}";
+        "\xEF\xBB\xBF{\"body\": \"ab\", \"n\": 1}\n\n  {\"body\": \"\"}\r\n{\"body\": \"b\"}";
     static const int32_t expected[] = {1, 2, 0, 0, 2, 0}; /* \n a b */
     trm_error err;
     trm_dataset *data;
@@ -647,7 +647,8 @@ static void damaged_files_are_named(void **state) {
     check_refused("auto", "wide.bin", &small, TRM_UNSUPPORTED, "ids of 32 bits");
     write_ids("few.bin", true, 0, 5);
     check_refused("auto", "few.bin", &small, TRM_INVALID,
-                  "4 tokens from byte 1024 on, 5 (the context and one more) expected");
+                  "4 tokens for training, 5 (the context and one more) expected; lower the context "
+                  "or give more text");
     write_file("text.txt", "a\377b\n", 4);
     check_refused("text", "text.txt", &characters, TRM_CORRUPT, "byte 1: 0xFF is not UTF-8");
     check_refused("text", "text.txt", &bytes, TRM_INVALID, "lower the context");
@@ -663,7 +664,7 @@ static void damaged_files_are_named(void **state) {
     make_folder_in("hollow");
     check_refused("tokens", "hollow", &small, TRM_IO, "no files *.bin in it");
     static const char bad[] = "{\"text\": \"good\"}\n{\"text\": bad}\n", other[] = "{\"text\": 3}",
-                      none[] = "{\"body\": \"x\"}";
+                      none[] = "{\"body\": \"x\"}", array[] = "[\"text\"]";
     write_file("bad.jsonl", bad, sizeof bad - 1);
     check_refused("auto", "bad.jsonl", &bytes, TRM_CORRUPT, "line 2, column 12");
     write_file("other.jsonl", other, sizeof other - 1);
@@ -671,6 +672,13 @@ static void damaged_files_are_named(void **state) {
                   "line 1: another type in field 'text'");
     write_file("none.jsonl", none, sizeof none - 1);
     check_refused("auto", "none.jsonl", &bytes, TRM_CORRUPT, "no field 'text', a string expected");
+    write_file("array.jsonl", array, sizeof array - 1);
+    check_refused("auto", "array.jsonl", &bytes, TRM_CORRUPT,
+                  "line 1: an array; JSON lines have an object in each line");
+    write_file("single.jsonl", "{\"text\": \"one document\"}", 24);
+    check_refused("auto", "single.jsonl", &bytes, TRM_INVALID, "0 tokens for training, ");
+    write_file("zero.txt", "ab\0c", 4);
+    check_refused("text", "zero.txt", &characters, TRM_CORRUPT, "byte 2: a zero byte");
     write_file("blank.jsonl", "\n\n", 2);
     check_refused("auto", "blank.jsonl", &bytes, TRM_CORRUPT, "no documents in its 2 bytes");
 }
@@ -792,6 +800,13 @@ static void kinds_are_found_by_names(void **state) {
     write_file("shakespeare/train.txt", text, sizeof text - 1);
     write_file("shakespeare/test.txt", text, sizeof text - 1);
     write_file("kinds/a.jsonl", line, sizeof line - 1);
+    /* a number of tokens asks for text, whose first lines may look like those of click data */
+    const trm_text_options tokens_only = {.context = 3};
+    const trm_dataset_spec plain = {
+        .path = in_folder("kinds/a.txt"), .batch_size = 1, .text = &tokens_only};
+    trm_dataset *none;
+    assert_int_equal(trm_dataset_open(&plain, &none, &err), TRM_INVALID);
+    assert_non_null(strstr(err.message, "text needs a tokenizer"));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         trm_dataset *data;
         char expected[64];

@@ -328,17 +328,17 @@ static trm_status check_part(const trmi_token_source *s, const trmi_token_part *
     if (s->by_documents) {
         return part->spans.count > 0 ? TRM_OK
                                      : TRMI_FAIL(err, TRM_INVALID,
-                                                 "%s: no document with tokens in its part of this "
-                                                 "usage; at least one expected",
-                                                 part->name);
+                                                 "%s: no document with tokens%s; at least one "
+                                                 "expected",
+                                                 part->name, s->purpose);
     }
     return part->count >= least
                ? TRM_OK
                : TRMI_FAIL(err, TRM_INVALID,
-                           "%s: %lld tokens from byte %lld on, %lld (the context%s%s) expected; "
-                           "lower the context",
-                           part->name, (long long)part->count, (long long)part->offset,
-                           (long long)least, s->bounded ? " without the boundary tokens" : "",
+                           "%s: %lld tokens%s, %lld (the context%s%s) expected; lower the context "
+                           "or give more text",
+                           part->name, (long long)part->count, s->purpose, (long long)least,
+                           s->bounded ? " without the boundary tokens" : "",
                            count_lookahead(s) > 0 ? " and one more" : "");
 }
 

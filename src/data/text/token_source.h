@@ -70,6 +70,7 @@ typedef struct trmi_token_source {
     int32_t first_token, last_token; /* the boundary tokens */
     int32_t padding;                 /* token after the last one of a row */
     bool keeps_tail;                 /* a last, shorter window is a sample */
+    const char *purpose;             /* " for training", for messages; "" = all of the files */
     double masking; /* share of the tokens that are targets; 0: the next tokens are */
     int32_t mask_token;
     bool fixed_masks; /* those of test parts do not depend on seed and epoch */

@@ -118,10 +118,13 @@ trm_status trmi_tokenizer_parse_pair(const char *vocabulary, size_t vocabulary_b
                                      trm_error *err) {
     json_error_t wrong;
     json_t *root = json_loadb(vocabulary, vocabulary_bytes, JSON_REJECT_DUPLICATES, &wrong);
+    if (root == NULL) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "vocab.json: line %d, column %d: %s", wrong.line,
+                         wrong.column, wrong.text);
+    }
     if (!json_is_object(root)) {
         json_decref(root);
-        return TRMI_FAIL(err, TRM_CORRUPT, "vocab.json: line %d, column %d: %s", wrong.line,
-                         wrong.column, root == NULL ? wrong.text : "{\"token\": id, ...} expected");
+        return TRMI_FAIL(err, TRM_CORRUPT, "vocab.json: an array; {\"token\": id, ...} expected");
     }
     trm_tokenizer *t = NULL;
     trm_status status = trmi_tokenizer_new(&t, err);
@@ -260,6 +263,12 @@ trm_status trmi_characters_survey(const char *text, size_t bytes, uint8_t *seen,
                              "byte %zu: 0x%02X is not UTF-8; text of characters expected, for "
                              "other text use bytes",
                              at, (unsigned char)text[at]);
+        }
+        if (text[at] == '\0') { /* tokens are C strings */
+            return TRMI_FAIL(err, TRM_CORRUPT,
+                             "byte %zu: a zero byte; text of characters expected, for other data "
+                             "use bytes",
+                             at);
         }
         at += trmi_char_read(text + at, bytes - at, &point);
         seen[point >> 3] |= (uint8_t)(1u << (point & 7));

@@ -140,8 +140,12 @@ static trm_status read_settings(trm_tokenizer *t, const char *name, const json_t
 /* Checks that an id is an integer from 0 to limit - 1. */
 static trm_status check_id(const char *name, const char *token, const json_t *value, int64_t limit,
                            trm_error *err) {
-    if (!json_is_integer(value) || json_integer_value(value) < 0 ||
-        json_integer_value(value) >= limit) {
+    if (!json_is_integer(value)) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: token '%.60s': the id is no whole number; 0 to %lld expected", name,
+                         token, (long long)limit - 1);
+    }
+    if (json_integer_value(value) < 0 || json_integer_value(value) >= limit) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: token '%.60s': id %lld, 0 to %lld expected", name,
                          token, (long long)json_integer_value(value), (long long)limit - 1);
     }
@@ -339,11 +343,13 @@ trm_status trmi_tokenizer_parse(const char *name, const char *json, size_t bytes
                                 trm_tokenizer **out, trm_error *err) {
     json_error_t wrong;
     json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &wrong);
+    if (root == NULL) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %d, column %d: %s; a tokenizer.json expected",
+                         name, wrong.line, wrong.column, wrong.text);
+    }
     if (!json_is_object(root)) {
         json_decref(root);
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %d, column %d: %s; a tokenizer.json expected",
-                         name, wrong.line, wrong.column,
-                         root == NULL ? wrong.text : "this is no object");
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: an array; a tokenizer.json expected", name);
     }
     trm_tokenizer *t = NULL;
     trm_status status = trmi_tokenizer_new(&t, err);
