@@ -150,9 +150,9 @@ done
 # shellcheck disable=SC2086
 expect 2 "r is missing" train gpt2 $data --steps 1 --lora alpha=3
 # shellcheck disable=SC2086
-expect 2 "gpt2 has no layer 'q_proj'; targets are attention, mlp, all, attn.c_attn" train gpt2 $data --steps 1 --lora r=4,targets=c_attn+q_proj
+expect 2 "gpt2 has no layer 'q_proj'; targets are attention, mlp, all, c_attn, attn.c_proj, c_fc, mlp.c_proj, joined" train gpt2 $data --steps 1 --lora r=4,targets=c_attn+q_proj
 # shellcheck disable=SC2086
-expect 2 "bert has no layer 'cls'; targets are attention, mlp, all, attention.self.query" train bert $data $size --steps 1 --lora r=4,targets=cls
+expect 2 "bert has no layer 'cls'; targets are attention, mlp, all, query, key, value, attention.output.dense, intermediate.dense, output.dense, joined" train bert $data $size --steps 1 --lora r=4,targets=cls
 # shellcheck disable=SC2086
 expect 2 "moe has no layer 'mlp'" train moe $data $size --steps 1 --lora r=4,targets=mlp
 expect 2 "merge: this gpt2 has no adapters" export gpt2 --checkpoint gpt2 --to huggingface --merge --output no

@@ -61,13 +61,25 @@ static bool layer_at(const char *const *layers, int32_t index, char *text, size_
     return true;
 }
 
+/* Returns the shortest name of a layer that means no other layer: "query" of
+ * "attention.self.query". */
+static const char *shorten_layer(const char *const *layers, const char *name) {
+    const char *last = strrchr(name, '.');
+    char layer[64];
+    int32_t meant = 0;
+    for (int32_t i = 0; last != NULL && layer_at(layers, i, layer, sizeof layer); i++) {
+        meant += target_means(last + 1, strlen(last + 1), layer);
+    }
+    return meant == 1 ? last + 1 : name;
+}
+
 /* Checks that each target means a layer of the model. */
 static trm_status check_targets(const char *model, const char *const *layers, const char *targets,
                                 trm_error *err) {
     char known[256] = "attention, mlp, all", layer[64];
     for (int32_t i = 0; layer_at(layers, i, layer, sizeof layer); i++) {
         size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, ", %s", layer + 1);
+        snprintf(known + used, sizeof known - used, ", %s", shorten_layer(layers, layers[i]));
     }
     for (const char *item = targets;; item++) {
         size_t length = strcspn(item, "+");
