@@ -34,6 +34,15 @@ for run in "gpt2 a" "llama b" "bert c"; do
     "$trireme" train "$1" --data text.txt --dataset text --init hf-$2 --steps 1 --batch-size 4 --learning-rate 1e-9 --eval-every-epochs 0 --json > init.json \
         || fail "train --init hf-$2"
 done
+# A folder that an earlier export filled has only the weights of the last one: readers prefer one file, and load adapters that lie beside.
+touch hf-a/adapter_config.json hf-a/adapter_model.safetensors
+cp -r hf-a over
+expect 0 "over" export gpt2 --checkpoint a --to huggingface --output over --shard-bytes 20K
+[ -e over/model.safetensors ] || [ -e over/adapter_config.json ] && fail "an earlier export is left: $(ls over)"
+expect 0 "over" export gpt2 --checkpoint over --to huggingface --output over
+[ -e over/model.safetensors.index.json ] && fail "an earlier index is left: $(ls over)"
+"$trireme" export gpt2 --checkpoint over --to safetensors --output x-over.safetensors --quiet > /dev/null && cmp x-a.safetensors x-over.safetensors || fail "written over"
+rm hf-a/adapter_*
 "$trireme" train vit --data synth --synth-train 64 --synth-test 32 --layers 2 --width 32 --heads 4 --hidden 48 --patch 8 --classes 12 --steps 3 --batch-size 4 \
     --eval-every-epochs 0 --quiet --output v > log.txt 2>&1 || { fail "train vit"; cat log.txt; }
 expect 0 "hf-v" export vit --checkpoint v --to huggingface --output hf-v
@@ -69,7 +78,26 @@ cp -r hf-b broken
 sed 's/"silu"/"relu"/' hf-b/config.json > broken/config.json
 expect 2 'hidden_act is "relu"; only "silu" can be read here' import llama --from broken --output no
 sed 's/"num_hidden_layers": 2/"num_hidden_layers": "2"/' hf-b/config.json > broken/config.json
-expect 3 '"num_hidden_layers": a whole number of at least 1 expected' import llama --from broken --output no
+expect 3 '"num_hidden_layers": a whole number from 1 to 4096 expected' import llama --from broken --output no
+set_config() { # SED-EXPRESSION: broken/config.json becomes that of hf-b with it
+    sed "$1" hf-b/config.json > broken/config.json
+    cmp -s hf-b/config.json broken/config.json && fail "$1 changes nothing"
+}
+set_config 's/"num_hidden_layers": 2/"num_hidden_layers": 1000000000/'
+expect 3 '"num_hidden_layers": a whole number from 1 to 4096 expected' import llama --from broken --output no
+set_config 's/"num_hidden_layers": 2/&, "sliding_window": 16/'
+expect 2 'sliding_window is set; only models without it' import llama --from broken --output no
+set_config 's/"num_hidden_layers": 2/&, "quantization_config": {"bits": 4}/'
+expect 2 'quantization_config is set; only models without it' import llama --from broken --output no
+set_config 's/"num_hidden_layers": 2/&, "rope_parameters": {"type": "linear", "factor": 2}/'
+expect 2 "rope_type is 'linear'; only default can be read here" import llama --from broken --output no
+set_config 's/"rope_theta": [^,]*/"rope_theta": "777"/'
+expect 3 '"rope_theta": a number above 0 expected' import llama --from broken --output no
+set_config 's/"rms_norm_eps": [^,]*/"rms_norm_eps": "1e-6"/'
+expect 3 '"rms_norm_eps": a number above 0 expected' import llama --from broken --output no
+set_config '/"rms_norm_eps"/d' # then transformers' 1e-6, not the 1e-5 of new models
+expect 0 "no-eps/ckpt-0" import llama --from broken --output no-eps
+grep -q '"epsilon":9.99999999999999[0-9]*e-7' no-eps/ckpt-0/manifest.json || fail "epsilon: $(grep -o '"epsilon":[^,]*' no-eps/ckpt-0/manifest.json)"
 sed 's/"llama"/"mamba"/' hf-b/config.json > broken/config.json
 expect 2 "model_type is 'mamba'; gpt2, llama, bert can be read here" import llama --from broken --output no
 echo '{' > broken/config.json

@@ -51,6 +51,7 @@ typedef struct dialect {
     bool reads_images;
     const char *epsilon; /* key */
     size_t epsilon_at;
+    double epsilon_default; /* transformers' where config.json has none */
     number numbers[10];
     fixed fixed[8];
 } dialect;
@@ -64,6 +65,7 @@ static const dialect dialects[] = {
      false,
      "layer_norm_epsilon",
      AT(language.epsilon),
+     1e-5,
      {{"n_layer", AT(language.layers), true},
       {"n_embd", AT(language.width), true},
       {"n_head", AT(language.heads), true},
@@ -81,6 +83,7 @@ static const dialect dialects[] = {
      false,
      "rms_norm_eps",
      AT(language.epsilon),
+     1e-6,
      {{"num_hidden_layers", AT(language.layers), true},
       {"hidden_size", AT(language.width), true},
       {"num_attention_heads", AT(language.heads), true},
@@ -98,6 +101,7 @@ static const dialect dialects[] = {
      false,
      "layer_norm_eps",
      AT(language.epsilon),
+     1e-12,
      {{"num_hidden_layers", AT(language.layers), true},
       {"hidden_size", AT(language.width), true},
       {"num_attention_heads", AT(language.heads), true},
@@ -116,6 +120,7 @@ static const dialect dialects[] = {
      true,
      "layer_norm_eps",
      AT(vit.epsilon),
+     1e-12,
      {{"num_hidden_layers", AT(vit.layers), true},
       {"hidden_size", AT(vit.width), true},
       {"num_attention_heads", AT(vit.heads), true},
@@ -138,6 +143,15 @@ static double *epsilon_of(settings *s, const dialect *d) {
  *   errors  UNSUPPORTED */
 static trm_status check_fixed(const char *path, const json_t *root, const dialect *d,
                               trm_error *err) {
+    static const char *const absent[] = {"quantization_config", "sliding_window"};
+    for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++) {
+        const json_t *value = json_object_get(root, absent[i]);
+        if (value != NULL && !json_is_null(value)) {
+            return TRMI_FAIL(err, TRM_UNSUPPORTED,
+                             "%s: %s is set; only models without it can be read here", path,
+                             absent[i]);
+        }
+    }
     for (const fixed *f = d->fixed; f->key != NULL; f++) {
         char *text = json_dumps(json_object_get(root, f->key), JSON_ENCODE_ANY);
         bool same = text == NULL || strcmp(text, f->value) == 0 ||
@@ -152,19 +166,32 @@ static trm_status check_fixed(const char *path, const json_t *root, const dialec
     return TRM_OK;
 }
 
+/* Reads a positive number; `otherwise` if it is absent or null.
+ *   errors  CORRUPT */
+static trm_status read_positive(const char *path, const json_t *value, const char *key,
+                                double otherwise, double *out, trm_error *err) {
+    bool absent = value == NULL || json_is_null(value);
+    if (!absent && !(json_number_value(value) > 0)) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: \"%s\": a number above 0 expected", path, key);
+    }
+    *out = absent ? otherwise : json_number_value(value);
+    return TRM_OK;
+}
+
 /* Reads the rotary positions: rope_theta of transformers 4, rope_parameters of 5.
- *   errors  UNSUPPORTED: a scaling */
+ *   errors  CORRUPT, UNSUPPORTED: a scaling */
 static trm_status read_rotary(const char *path, const json_t *root, trm_language_options *o,
                               trm_error *err) {
     const json_t *parameters = json_object_get(root, "rope_parameters");
     const char *type = json_string_value(json_object_get(parameters, "rope_type"));
+    type = type != NULL ? type : json_string_value(json_object_get(parameters, "type"));
     if (type != NULL && strcmp(type, "default") != 0) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED,
                          "%s: rope_type is '%.40s'; only default can be read here", path, type);
     }
     const json_t *theta = json_object_get(parameters, "rope_theta");
     theta = theta != NULL ? theta : json_object_get(root, "rope_theta");
-    o->rotary_theta = json_is_number(theta) ? json_number_value(theta) : 0;
+    TRMI_TRY(read_positive(path, theta, "rope_theta", 0, &o->rotary_theta, err));
     int64_t width = o->heads > 0 ? o->width / o->heads : 0;
     const json_t *given = json_object_get(root, "head_dim");
     if (json_is_integer(given) && json_integer_value(given) != width) {
@@ -189,18 +216,24 @@ static int64_t count_classes(const json_t *root) {
  *   errors  CORRUPT, UNSUPPORTED */
 static trm_status read_config(const char *path, const json_t *root, const dialect *d, settings *out,
                               trm_error *err) {
+    enum { MOST = 1 << 24, LAYERS_MOST = 4096 }; /* no graph is built of a billion layers */
     settings s = {0};
     for (const number *n = d->numbers; n->key != NULL; n++) {
         const json_t *value = json_object_get(root, n->key);
         bool absent = value == NULL || json_is_null(value);
-        if (absent ? n->needed : !json_is_integer(value) || json_integer_value(value) < 1) {
-            return TRMI_FAIL(err, TRM_CORRUPT, "%s: \"%s\": a whole number of at least 1 expected",
-                             path, n->key);
+        bool is_layers = n->at == AT(language.layers) || n->at == AT(vit.layers);
+        int most = is_layers ? LAYERS_MOST : MOST;
+        if (absent ? n->needed
+                   : !json_is_integer(value) || json_integer_value(value) < 1 ||
+                         json_integer_value(value) > most) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "%s: \"%s\": a whole number from 1 to %d expected",
+                             path, n->key, most);
         }
         *number_at(&s, n->at) = absent ? 0 : json_integer_value(value);
     }
     TRMI_TRY(check_fixed(path, root, d, err));
-    *epsilon_of(&s, d) = json_number_value(json_object_get(root, d->epsilon));
+    TRMI_TRY(read_positive(path, json_object_get(root, d->epsilon), d->epsilon, d->epsilon_default,
+                           epsilon_of(&s, d), err));
     if (strcmp(d->model, "llama") == 0) {
         s.language.untied = !json_is_true(json_object_get(root, "tie_word_embeddings"));
         TRMI_TRY(read_rotary(path, root, &s.language, err));
@@ -355,6 +388,19 @@ static int64_t shard_end(const trm_named_tensor *tensors, int64_t count, int64_t
     return end;
 }
 
+/* Removes what an earlier export of another form left in the folder: programs would read it in
+ * place of what was written now, or besides. */
+static trm_status remove_other_forms(const char *folder, bool is_one_file, trm_error *err) {
+    const char *others[] = {is_one_file ? "model.safetensors.index.json" : "model.safetensors",
+                            "adapter_config.json", "adapter_model.safetensors"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s", folder, others[i]);
+        TRMI_TRY(trmi_os_remove_tree(NULL, path, err));
+    }
+    return TRM_OK;
+}
+
 /* Writes the weights: one file, or several of at most `most` bytes (a tensor is never cut) and
  * their index. */
 static trm_status write_weights(const trm_named_tensor *tensors, int64_t count, int64_t most,
@@ -365,7 +411,8 @@ static trm_status write_weights(const trm_named_tensor *tensors, int64_t count, 
         shards++;
     }
     if (shards == 1) {
-        return write_shard(tensors, 0, count, folder, "model.safetensors", err);
+        TRMI_TRY(write_shard(tensors, 0, count, folder, "model.safetensors", err));
+        return remove_other_forms(folder, true, err);
     }
     /* the index says which file has which tensor */
     json_t *map = json_object();
@@ -386,7 +433,8 @@ static trm_status write_weights(const trm_named_tensor *tensors, int64_t count, 
         json_decref(index);
         return status;
     }
-    return write_json(index, folder, "model.safetensors.index.json", err);
+    TRMI_TRY(write_json(index, folder, "model.safetensors.index.json", err));
+    return remove_other_forms(folder, false, err);
 }
 
 /* Writes the tokenizer's files and what AutoTokenizer needs besides. */
