@@ -206,7 +206,7 @@ static trm_status take_memory(trm_exec *exec, trm_error *err) {
         char a[TRMI_BYTES_TEXT], b[TRMI_BYTES_TEXT], c[TRMI_BYTES_TEXT];
         return TRMI_FAIL(err, TRM_NOMEM,
                          "the program needs %s (activations %s), this process may have %s; use a "
-                         "smaller batch or image",
+                         "smaller batch, context, image or network",
                          trmi_bytes_text((double)needed, a),
                          trmi_bytes_text((double)trmi_program_activations(p), b),
                          trmi_bytes_text((double)present, c));
