@@ -55,6 +55,8 @@ printf 'the rank' > prompt.txt
 [ "$(cat out.txt)" = "the rank sends one row" ] || fail "--prompt-file: '$(cat out.txt)'"
 "$trireme" generate gpt2 --checkpoint pieces --tokens 5 --precision mixed --json > out.json || fail "no prompt"
 [ "$(field prompt_tokens)" = 1 ] || fail "no prompt has one token"
+"$trireme" generate gpt2 --checkpoint pieces --prompt '<|endoftext|>the rank' --tokens 1 --quiet > out.txt || fail "a prompt that begins with the end"
+grep -q '^<|endoftext|>the rank' out.txt || fail "the prompt is missing: $(cat out.txt)"
 # eval finds the tokenizer, too: another text's characters would have other ids
 echo "sends" > other.txt && for i in $(seq 40); do cat other.txt; done > many.txt
 "$trireme" eval gpt2 --checkpoint characters --data many.txt --dataset text --usage all --json > out.json || fail "eval with the checkpoint's characters"
@@ -66,7 +68,15 @@ expect 2 "generate needs --checkpoint" generate gpt2
 expect 2 "is of gpt2, not of llama" generate llama --checkpoint characters
 expect 3 "no checkpoint there" generate gpt2 --checkpoint nowhere
 expect 2 "exclude each other" generate gpt2 --checkpoint characters --prompt a --prompt-file prompt.txt
+# A vocabulary that is larger than the tokenizer's: ids without a token have no text.
+train gpt2 padded --tokens bytes --vocabulary 8192 --steps 1
+expect 0 "60 tokens" generate gpt2 --checkpoint padded --prompt a --tokens 60 --temperature 1000
 expect 2 "character" generate gpt2 --checkpoint characters --prompt "Ω"
+printf 'the\0rank' > zero.txt
+expect 3 "zero.txt: byte 3: a zero byte; text expected" generate gpt2 --checkpoint characters --prompt-file zero.txt
+expect 0 "--context has no effect here: the network has 32 positions" generate gpt2 --checkpoint characters --tokens 1 --context 64
+expect 0 "--dropout has no effect here" generate gpt2 --checkpoint characters --tokens 1 --dropout 0.5
+expect 0 "--top-k and --top-p have no effect with --temperature 0" generate gpt2 --checkpoint characters --tokens 1 --temperature 0 --top-k 5
 expect 2 "there are small, gpt2, medium" train gpt2 --data text.txt --dataset text --tokens bytes --size huge
 mv characters/tokenizer away
 expect 2 "has no tokenizer beside it; --tokenizer DIR expected" generate gpt2 --checkpoint characters

@@ -148,6 +148,7 @@ END
     fail "ONNX: $(cat out)"
 
 # ---- wrong use
+for i in $(seq 20); do echo "the rank."; done > short.txt
 expect 2 "the data has no tokens" train gpt2 --data synth
 expect 2 "--context abc: a number of tokens" train gpt2 --data text.txt --dataset text --tokens bytes --context abc
 expect 2 "--context '0': an integer from 1 to" eval gpt2 --checkpoint a --data text.txt --context 0
@@ -160,6 +161,22 @@ expect 2 "a context of at most 24 expected" eval gpt2 --checkpoint a --data text
 expect 2 "--predictions is for models with labels" eval gpt2 --checkpoint a --data text.txt --dataset text --predictions p.npz
 "$trireme" train mlp --data synth --synth-train 128 --steps 1 --eval-every-epochs 0 --heads 2 > out 2>&1
 grep -q -- "--heads has no effect here: it is for language models" out || fail "a flag without effect: $(cat out)"
+once="$data $network --steps 1 --eval-every-epochs 0"
+for flag in "experts 3|moe" "top-experts 2|moe" "balance 0.1|moe" "untied|llama" "rotary-theta 5|llama" "lazy-embedding|llama" "text-field body|JSON lines"; do
+    # shellcheck disable=SC2086
+    expect 0 "--${flag%%[ |]*} has no effect here: it is for ${flag#*|}" train gpt2 $once --${flag%|*}
+done
+# shellcheck disable=SC2086
+expect 0 "--lazy-embedding has no effect here: it is for --untied" train llama $once --lazy-embedding
+# shellcheck disable=SC2086
+expect 0 "--lora without --init: the frozen weights are random" train gpt2 $once --lora r=2
+# shellcheck disable=SC2086
+expect 2 "--lora r=2,r=3: 'r=3'" train gpt2 $once --lora r=2,r=3
+expect 0 "--context 9 has no effect here" train mlp --data synth --synth-train 128 --steps 1 --eval-every-epochs 0 --context 9
+expect 0 "--size has no effect here" eval gpt2 --checkpoint a --data text.txt --dataset text --size xl
+expect 2 "text.txt: text needs a tokenizer, or tokens" train gpt2 --data text.txt
+expect 0 "the model is not evaluated: short.txt: 20 tokens for evaluation, 25 (the context and one more) expected; lower the context or give more text" train gpt2 --data short.txt --tokens bytes --context 24 --batch-size 2 $network
+expect 4 "use a smaller batch, context, image or network" train gpt2 --data text.txt --tokens bytes --layers 2000 --width 16384 --heads 2 --dry-run
 
 # ---- tiny Shakespeare
 shakespeare=$TRIREME_DATA/tiny-shakespeare/input.txt

@@ -32,6 +32,16 @@ printf '1 2 x 3' > bad.txt
 expect 3 "bad.txt: byte 4: 'x 3'" tokenizer decode bad.txt --tokenizer small
 printf '1 99999' > bad.txt
 expect 2 "token 1: id 99999 is not in the vocabulary" tokenizer decode bad.txt --tokenizer small
+printf '1 2\0003' > bad.txt
+expect 3 "bad.txt: byte 3: a zero byte" tokenizer decode bad.txt --tokenizer small
+echo '{"text": "a row"}' > lines.jsonl
+expect 0 "lines.jsonl is read as text, names and brackets of its JSON lines too" tokenizer encode lines.jsonl --tokenizer small
+expect 0 "small.bin is read as text; a file .bin usually has token ids" tokenizer train small.bin --vocabulary 256 --output none --dry-run
+mkdir broken && cp small/merges.txt broken
+sed 's/: *5,/:5.0,/' small/vocab.json > broken/vocab.json
+expect 3 "the id is no whole number; 0 to" tokenizer encode small.txt --tokenizer broken
+echo '[1]' > broken/vocab.json
+expect 3 'vocab.json: an array; {"token": id, ...} expected' tokenizer encode small.txt --tokenizer broken
 printf 'abc' > odd.bin
 expect 3 "odd.bin: 3 bytes" tokenizer decode odd.bin --tokenizer small
 for command in train encode decode; do

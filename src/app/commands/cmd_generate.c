@@ -114,6 +114,18 @@ static trm_status prepare_generation(run *r, trm_error *err) {
     if (status != TRM_OK || (status = app_recall(app, name, err)) != TRM_OK) {
         return status;
     }
+    if (app_given(&app->parsed, "context") && o->transformer.positions > 0) {
+        app_warn("--context has no effect here: the network has %lld positions",
+                 (long long)o->transformer.positions);
+    }
+    if (app_given(&app->parsed, "dropout")) {
+        app_warn("--dropout has no effect here: it is for training");
+    }
+    if (app_given(&app->parsed, "temperature") && o->temperature == 0 &&
+        (o->top_k > 0 || o->top_p > 0)) {
+        app_warn("--top-k and --top-p have no effect with --temperature 0, which takes the most "
+                 "probable token");
+    }
     if (o->tokenizer == NULL) {
         return app_fail(err, TRM_INVALID,
                         "%.140s has no tokenizer beside it; --tokenizer DIR expected",
@@ -130,6 +142,25 @@ static trm_status prepare_generation(run *r, trm_error *err) {
     return open_generator(app, &r->data, &r->network, &r->model, &r->generator, err);
 }
 
+/* Decodes tokens. Ids that the tokenizer does not have, of a vocabulary that is larger than the
+ * tokenizer's, have no text: transformers decodes them so. */
+static trm_status decode_known(const run *r, const int32_t *ids, int64_t count, char **text,
+                               size_t *bytes, trm_error *err) {
+    int64_t known = 0;
+    int32_t *some = malloc((size_t)(count > 0 ? count : 1) * sizeof *some);
+    if (some == NULL) {
+        return app_no_memory(err, "for %lld tokens", (long long)count);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (ids[i] < trm_tokenizer_vocabulary(r->tokenizer)) {
+            some[known++] = ids[i];
+        }
+    }
+    trm_status status = trm_tokenizer_decode(r->tokenizer, some, known, text, bytes, err);
+    free(some);
+    return status;
+}
+
 /* Prints the text of some tokens as soon as they are there. */
 static trm_status print_tokens(const run *r, const int32_t *ids, int64_t count, trm_error *err) {
     char *text = NULL;
@@ -137,7 +168,7 @@ static trm_status print_tokens(const run *r, const int32_t *ids, int64_t count, 
     if (r->app->o.json) {
         return TRM_OK;
     }
-    trm_status status = trm_tokenizer_decode(r->tokenizer, ids, count, &text, &bytes, err);
+    trm_status status = decode_known(r, ids, count, &text, &bytes, err);
     if (status == TRM_OK && (fwrite(text, 1, bytes, stdout) != bytes || fflush(stdout) != 0)) {
         status = app_fail(err, TRM_IO, "stdout cannot be written");
     }
@@ -158,7 +189,8 @@ static trm_status generate_text(run *r, trm_error *err) {
                                    .top_p = o->top_p,
                                    .seed = (uint64_t)o->seed};
     int32_t end = trm_tokenizer_end(r->tokenizer);
-    bool shown = r->prompt.ids[0] != end; /* the prompt is more than the token between documents */
+    /* the prompt is more than the token between documents */
+    bool shown = r->prompt.count > 1 || r->prompt.ids[0] != end;
     trm_status status = shown ? print_tokens(r, r->prompt.ids, r->prompt.count, err) : TRM_OK;
     if (status == TRM_OK) {
         status = trm_generator_read(r->generator, r->prompt.ids, r->prompt.count, err);
@@ -192,8 +224,7 @@ static trm_status tell_generated(const run *r, trm_error *err) {
     double rate = made->count > 1 && r->seconds > 0 ? (double)(made->count - 1) / r->seconds : 0;
     char *text = NULL;
     size_t bytes;
-    trm_status status =
-        trm_tokenizer_decode(r->tokenizer, made->ids, made->count, &text, &bytes, err);
+    trm_status status = decode_known(r, made->ids, made->count, &text, &bytes, err);
     if (status != TRM_OK) {
         return status;
     }

@@ -16,6 +16,15 @@
 /* Special tokens that one command adds, at most. */
 enum { SPECIAL_TOKENS_MAX = 256 };
 
+/* Warns of a file whose name says that it has more than text, or no text: it is read as it is. */
+static void warn_of_format(const char *path) {
+    if (app_ends_in(path, ".jsonl")) {
+        app_warn("%.200s is read as text, names and brackets of its JSON lines too", path);
+    } else if (app_ends_in(path, ".bin")) {
+        app_warn("%.200s is read as text; a file .bin usually has token ids", path);
+    }
+}
+
 /* ---- train ----------------------------------------------------------------------------------- */
 
 /* Splits a list "A,B" at its commas, in place; returns the number of parts. A NULL list has
@@ -61,6 +70,9 @@ int app_run_tokenizer_train(app_context *app) {
     trm_tokenizer *tokenizer = NULL;
     const app_options *o = &app->o;
     trm_status status = train_tokenizer(app, &tokenizer, &err);
+    for (int i = 0; i < app->parsed.arguments_count; i++) {
+        warn_of_format(app->parsed.arguments[i]);
+    }
     if (status == TRM_OK) {
         int64_t found = trm_tokenizer_vocabulary(tokenizer);
         double seconds = trm_now_seconds() - app->begin;
@@ -184,6 +196,7 @@ int app_run_tokenizer_encode(app_context *app) {
     char *text = NULL;
     size_t bytes = 0;
     trm_status status = open_tokenizer(app, &tokenizer, &err);
+    warn_of_format(path);
     status = status == TRM_OK ? read_whole(path, &text, &bytes, &err) : status;
     if (status == TRM_OK && o->by_line) {
         bool print = o->output == NULL && !o->json;
@@ -207,10 +220,15 @@ int app_run_tokenizer_encode(app_context *app) {
 
 /* Parses ids such as "12 7 430"; white space, commas and brackets may stand between them.
  *   errors  CORRUPT */
-static trm_status parse_ids(const char *path, const char *text, trm_tokens *tokens,
+static trm_status parse_ids(const char *path, const char *text, size_t bytes, trm_tokens *tokens,
                             trm_error *err) {
     const char *between = " \t\r\n,[]";
     size_t length = strlen(text);
+    if (length < bytes) {
+        return app_fail(err, TRM_CORRUPT,
+                        "%.200s: byte %zu: a zero byte; token ids expected (or a file .bin)", path,
+                        length);
+    }
     tokens->ids = malloc((length / 2 + 1) * sizeof *tokens->ids);
     if (tokens->ids == NULL) {
         return app_no_memory(err, "for the ids of %.200s", path);
@@ -239,7 +257,7 @@ static trm_status read_ids(const char *path, trm_tokens *tokens, trm_error *err)
     char *text = NULL;
     size_t bytes;
     trm_status status = read_whole(path, &text, &bytes, err);
-    status = status == TRM_OK ? parse_ids(path, text, tokens, err) : status;
+    status = status == TRM_OK ? parse_ids(path, text, bytes, tokens, err) : status;
     free(text);
     return status;
 }

@@ -169,14 +169,14 @@ trm_status app_read_lora(const char *text, trm_lora_options *out, trm_error *err
         char *end = value;
         double number = strtod(value, &end);
         bool is_number = end != value && *end == '\0';
-        if (whole && strcmp(key, "r") == 0 && is_number && number >= 1 && number <= 65536 &&
-            number == (double)(int64_t)number) {
+        if (whole && strcmp(key, "r") == 0 && is_number && out->rank == 0 && number >= 1 &&
+            number <= 65536 && number == (double)(int64_t)number) {
             out->rank = (int64_t)number;
         } else if (whole && strcmp(key, "alpha") == 0 && is_number && number > 0) {
             out->alpha = number;
         } else if (whole && strcmp(key, "dropout") == 0 && is_number && number >= 0 && number < 1) {
             out->dropout = number;
-        } else if (whole && strcmp(key, "targets") == 0) {
+        } else if (whole && strcmp(key, "targets") == 0 && out->targets == NULL) {
             snprintf(targets, sizeof targets, "%s", value);
             out->targets = targets;
         } else {
@@ -238,6 +238,10 @@ static trm_status settle_language_network(const app_context *app, trm_dataset *d
     o->rotary_theta = f->rotary_theta > 0 ? f->rotary_theta : o->rotary_theta;
     o->untied = o->untied || f->untied;
     o->lazy_embedding = f->lazy_embedding;
+    if (f->lazy_embedding && !o->untied && strcmp(model, "llama") == 0 && app_rank(app) == 0) {
+        app_warn("--lazy-embedding has no effect here: it is for --untied; the output layer reads "
+                 "all rows");
+    }
     o->experts = f->experts;
     o->top_experts = f->top_experts;
     o->balance = f->balance;
@@ -308,6 +312,9 @@ static int64_t number_of(const json_t *root, const char *key) {
 static void take_network(app_context *app, const trm_language_options *o) {
     const app_parsed *p = &app->parsed;
     app_transformer_flags *f = &app->o.transformer;
+    if (f->size != NULL && app_rank(app) == 0) {
+        app_warn("--size has no effect here: the file that has the weights gives the network");
+    }
     f->layers = app_given(p, "layers") ? f->layers : o->layers;
     f->width = app_given(p, "width") ? f->width : o->width;
     f->heads = app_given(p, "heads") ? f->heads : o->heads;

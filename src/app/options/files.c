@@ -30,6 +30,11 @@ trm_status app_read_text(const char *path, char **out, trm_error *err) {
                    : app_fail(err, TRM_CORRUPT,
                               "%.200s: larger than 1 MB, the limit for this kind of file", path);
     }
+    if (memchr(text, '\0', length) != NULL) { /* the rest would be ignored */
+        size_t at = strnlen(text, length);
+        free(text);
+        return app_fail(err, TRM_CORRUPT, "%.200s: byte %zu: a zero byte; text expected", path, at);
+    }
     text[length] = '\0';
     *out = text;
     return TRM_OK;

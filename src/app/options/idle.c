@@ -38,6 +38,17 @@ static bool predicts_masked(const app_context *app) {
     return trm_language_is_masked(app->model->name);
 }
 
+static bool has_experts(const app_context *app) { return is_word(app->model->name, "moe"); }
+
+static bool is_llama(const app_context *app) { return is_word(app->model->name, "llama"); }
+
+/* Returns whether the data may be JSON lines: it has not been opened yet. */
+static bool reads_json_lines(const app_context *app) {
+    const app_options *o = &app->o;
+    return is_word(o->dataset, "jsonl") || o->data == NULL ||
+           (!app_ends_in(o->data, ".bin") && !app_ends_in(o->data, ".txt"));
+}
+
 static bool normalises_batches(const app_context *app) {
     return app->model->is_resnet || app->ranks == NULL;
 }
@@ -72,6 +83,9 @@ static const struct {
     {"images", APP_STAGE_MODEL, reads_images, "models of images"},
     {"resnet", APP_STAGE_MODEL, is_resnet, "resnets"},
     {"masked", APP_STAGE_MODEL, predicts_masked, "bert"},
+    {"experts", APP_STAGE_MODEL, has_experts, "moe"},
+    {"llama", APP_STAGE_MODEL, is_llama, "llama"},
+    {"json-lines", APP_STAGE_MODEL, reads_json_lines, "JSON lines"},
     {"normalises", APP_STAGE_MODEL, normalises_batches,
      "models that normalise over batches, the resnets"},
     {"ranks", APP_STAGE_RANKS, has_ranks, "several ranks (-n)"},

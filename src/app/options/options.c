@@ -337,7 +337,7 @@ static const app_flag flag_table[] = {
     CHOICE("tokens", tokens, "characters|bytes", NULL, "text, jsonl: instead of a tokenizer"),
     INT("stride", stride, "N", 1, 1 << 24, NULL, "tokens from one sample's begin to the next one's (the context)"),
     BOOL("documents", transformer.documents, "text, jsonl: each line or document is a sample of its own"),
-    TEXT("text-field", text_field, "NAME", NULL, "jsonl: the field with the text (text)"),
+    TEXT("text-field", text_field, "NAME", NULL, "jsonl: the field with the text (text)", .use = "json-lines"),
     /* ---- text context */
     INT("context", context_tokens, "N", 1, 1 << 24, NULL, "tokens a sample (256)", .tag = "text-context"),
     /* ---- Transformers */
@@ -351,15 +351,15 @@ static const app_flag flag_table[] = {
     INT("patch", transformer.patch, "N", 1, 8192, NULL, "height and width of a patch, which divide those of the image (16; images below 64x64: 4)"),
     /* ---- Language models */
     INT("kv-heads", transformer.kv_heads, "N", 1, 1 << 16, NULL, "heads of keys and values (as many as --heads)"),
-    REAL("rotary-theta", transformer.rotary_theta, "X", 1, 1e12, NULL, "llama: base of the rotary angles (10000)"),
-    BOOL("untied", transformer.untied, "llama: the output layer has weights of its own"),
-    BOOL("lazy-embedding", transformer.lazy_embedding, "llama --untied: only the token embeddings of the batch are updated, on servers as a table (all)"),
-    INT("experts", transformer.experts, "N", 1, 1 << 16, NULL, "moe: experts of a block (8)"),
-    INT("top-experts", transformer.top_experts, "N", 1, 1 << 16, NULL, "moe: experts that compute a token (2)"),
+    REAL("rotary-theta", transformer.rotary_theta, "X", 1, 1e12, NULL, "llama: base of the rotary angles (10000)", .use = "llama"),
+    BOOL("untied", transformer.untied, "llama: the output layer has weights of its own", .use = "llama"),
+    BOOL("lazy-embedding", transformer.lazy_embedding, "llama --untied: only the token embeddings of the batch are updated, on servers as a table (all)", .use = "llama"),
+    INT("experts", transformer.experts, "N", 1, 1 << 16, NULL, "moe: experts of a block (8)", .use = "experts"),
+    INT("top-experts", transformer.top_experts, "N", 1, 1 << 16, NULL, "moe: experts that compute a token (2)", .use = "experts"),
     REAL("masking", transformer.masking, "X", 1e-3, 0.99, NULL, "bert: share of the tokens that are to be predicted (0.15)", .use = "masked"),
     INT("mask-token", transformer.mask_token, "ID", 1, 1 << 24, NULL, "bert: the id that stands for masked tokens (the tokenizer's [MASK] or <mask>, else the last id of the vocabulary)", .use = "masked"),
     CHOICE("boundary-tokens", transformer.boundary_tokens, "on|off", NULL, "bert: [CLS] and [SEP], or <s> and </s>, around samples (on, if the tokenizer has them)", .use = "masked"),
-    REAL("balance", transformer.balance, "X", 1e-9, 1000, NULL, "moe: factor of the load balance in the training loss (0.01)"),
+    REAL("balance", transformer.balance, "X", 1e-9, 1000, NULL, "moe: factor of the load balance in the training loss (0.01)", .use = "experts"),
     TEXT("lora", transformer.lora, "r=N[,alpha=X][,dropout=X][,targets=NAME+...]", NULL, "train adapters of rank N beside frozen weights, times alpha/N (N); targets: attention, mlp, all, or layers such as q_proj (attention)"),
     INT("vocabulary", transformer.vocabulary, "N", 1, 1 << 24, NULL, "number of tokens (the tokenizer's, else 50257; bert 30522)", .tag = "language"),
     /* ---- Text */

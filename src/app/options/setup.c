@@ -202,6 +202,14 @@ trm_status app_model_options(app_context *app, trm_dataset *data, bool evaluatio
     /* jobs with servers refuse such flags before they start a role */
     if (app_rank(app) == 0 && !app_is_job(app)) {
         app_warn_idle_flags(app, APP_STAGE_MODEL);
+        if (o->context_tokens > 0 && !model->kind->counts_inputs) {
+            app_warn("--context %lld has no effect here: a number of tokens is for language models",
+                     (long long)o->context_tokens);
+        }
+        if (strcmp(app->command->name, "train") == 0 && o->transformer.lora != NULL &&
+            o->init == NULL && !o->resume) {
+            app_warn("--lora without --init: the frozen weights are random, and stay so");
+        }
     }
     /* The options. A kind of model with a loss of its own gets its network as context. */
     if ((status = describe_run(o, network, err)) != TRM_OK) {
