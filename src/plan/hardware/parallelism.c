@@ -292,8 +292,8 @@ trm_status trmi_parallelism_complete(const trmi_plan_problem *problem, trmi_para
     p.micro_count = problem->batch / samples;
     TRMI_TRY(check_stages(t, &p, err));
     (void)trmi_stage_blocks(t, &p, &most);
-    if ((p.blocks > most && p.blocks != ALL_BLOCKS) ||
-        (p.selective > most && p.selective != ALL_BLOCKS)) {
+    if (!p.by_stage && ((p.blocks > most && p.blocks != ALL_BLOCKS) ||
+                        (p.selective > most && p.selective != ALL_BLOCKS))) {
         return TRMI_FAIL(
             err, TRM_INVALID,
             "plan: recompute of %lld blocks of a stage found, at most %lld expected",
