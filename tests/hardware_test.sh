@@ -81,10 +81,11 @@ for flag in "--straggler 3" "--trace trace.json"; do
     expect 2 "has no effect on the plan of a language model" simulate llama --preset 8b --mesh 8x8 --hardware "$h100" $flag
 done
 expect 2 "has the sizes of Llama 3 8B; other sizes found" plan llama --preset 8b --layers 3 --mesh 8x8 --hardware "$h100"
+expect 2 "--preset and --size found" plan llama --preset 8b --size 8b --mesh 8x8 --hardware "$h100"
 expect 2 "more than 1048576 ranks found" plan llama --preset 8b --mesh 99999x99999 --hardware "$h100"
 expect 2 "--largest 3 found, at least 8 expected" simulate llama --preset 8b --mesh 8x8 --hardware "$h100" --largest 3
 expect 2 "--export torch, megatron or mindspore expected" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --output nowhere
-for flag in "--preset 8b"; do
+for flag in "--preset 8b" "--products fp8" "--export torch --output nowhere"; do
     # shellcheck disable=SC2086 # words
     expect 2 "--hardware FILE expected" plan llama --size llama15m --mesh 2 --links guess --no-measure $flag
 done
@@ -102,10 +103,25 @@ damage() { # SED TEXT
 damage 's/"memory_bytes": [^,]*/"memory_bytes": "80 GB"/' 'line'
 grep -qF '"memory_bytes": found "80 GB", expected a number' out.txt || fail "found and expected: $(cat out.txt)"
 damage 's/"efficiency": \[\[/"efficiency": [[-/' 'pairs'
-damage '$d' 'expected JSON'
+damage '$d' 'JSON expected'
 damage 's/"devices": 65536/"devices": 12/' 'whole multiple'
 damage 's/"bf16"/"bf15"/' 'bf16 among them'
 damage 's/"overlap"/"overlop"/' 'a member of name|sources|device'
+damage 's/"memory_bytes"/"memori_bytes"/' 'attention_backward|operator_seconds'
+damage 's/"memory_bytes": [^,]*/"memory_bytes": 1e400/' 'JSON expected: real number overflow'
+damage 's/"name": "NVLink"/"name": "a name that is much too long for a level"/' 'found "a name that is'
+# the line is that of the object with the wrong member, and not of another one with such a member
+line=$(grep -n '"name": "NVLink"' "$h100" | cut -d: -f1)
+damage '/NVLink/s/"bytes_per_second": [^,]*/"bytes_per_second": 0/' "line $line: \"bytes_per_second\": found 0"
+damage '/NVLink/s/"name": "NVLink"/"name": ""/' "line $line: \"name\""
+damage '/InfiniBand/s/, "latency_seconds": [^}]*//' "line $((line + 1)): \"latency_seconds\": found nothing"
+damage 's/"devices": 65536/"devices": 16/' '16 devices in "InfiniBand", the outermost of the links, found, at least the 64'
+: > bad.json
+expect 2 "line 1: JSON expected" plan llama --preset 8b --mesh 8x8 --hardware bad.json
+printf '{"name": "a", "name": "b"}' > bad.json
+expect 2 "duplicate object key" plan llama --preset 8b --mesh 8x8 --hardware bad.json
+expect 3 "cannot be read" plan llama --preset 8b --mesh 8x8 --hardware .
+expect 2 "bad.json: hardware, line 1" plan mlp --mesh 8x8 --hardware bad.json
 expect 2 "fp8" plan llama --preset 8b --mesh 8x8 --hardware "$machines/a100.json" --products fp8
 # other models: operator by operator, by the same file
 expect 0 "ranks         64" plan resnet50 --mesh 8x8 --hardware "$h100"

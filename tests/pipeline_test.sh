@@ -73,6 +73,13 @@ assert 0 < pipe["compiled_bytes"] <= 3.5e6 and pipe["fits"], pipe
 ends = [stage["update_begins_seconds"] + stage["update_seconds"] for stage in pipe["stage_list"]]
 assert min(s["update_begins_seconds"] for s in pipe["stage_list"]) > max(actions[-1]["end"] for actions in pipe["actions"]), "the stages meet before their updates"
 assert max(ends) <= pipe["step_seconds"] <= max(ends) * 1.1, (ends, pipe["step_seconds"])
+# what a rank does not work, wait for others or update it meets: the two meetings are a kind of their own
+met = pipe["meetings"]
+assert len(met) == 2 and met[0]["begin"] >= max(actions[-1]["end"] for actions in pipe["actions"]) * (1 - 1e-9) and met[1]["begin"] >= max(ends) * (1 - 1e-9), met
+assert abs(met[0]["end"] - pipe["stage_list"][0]["update_begins_seconds"]) < 1e-9, met
+for stage in pipe["stage_list"]:
+    assert abs(stage["meeting_seconds"] - sum(m["end"] - m["begin"] for m in met)) < 1e-9 and stage["bubble_seconds"] >= -1e-9, stage
+    assert abs(sum(stage[key] for key in ("busy_seconds", "update_seconds", "meeting_seconds", "bubble_seconds")) - pipe["step_seconds"]) < 1e-9, stage
 assert report["certificate"]["lower_bound"] <= pipe["step_seconds"]
 assert min(row["lower_bound"] for row in report["pipelines"] if row["lower_bound"] is not None) == report["certificate"]["lower_bound"]
 END
@@ -84,6 +91,14 @@ expect 2 "stages divide the ranks, micro-batches the samples" plan gpt2 $tiny --
 expect 2 "no forward operator has this name" plan gpt2 $tiny --stages 2 --stage-begins nothing --no-measure --links guess
 # shellcheck disable=SC2086
 expect 2 "auto, or a number from 1 to 64 that divides the 4 ranks" plan gpt2 $tiny --stages 3
+# shellcheck disable=SC2086
+{
+expect 2 "2 chunks with schedule 1f1b" plan gpt2 $tiny --stages 2 --pipeline-schedule 1f1b --chunks 2 --no-measure --links guess
+expect 2 "schedule interleaved: 1 stage found" plan gpt2 $tiny --stages 1 --pipeline-schedule interleaved --no-measure --links guess
+expect 2 "schedule interleaved: 1 chunk found" plan gpt2 $tiny --stages 2 --pipeline-schedule interleaved --chunks 1 --no-measure --links guess
+expect 2 "mesh 4 of a stage has 4 ranks, so that 2 stages have 8" plan gpt2 $tiny --stages 2 --mesh 4 --no-measure --links guess
+expect 2 "which makes 3 runs: a multiple of the 2 stages expected" plan gpt2 $tiny --stages 2 --stage-begins h.0.add1,h.0.add2 --no-measure --links guess
+}
 
 # ---- a given number of stages: nothing is measured on the 4 or 16 samples of plans without stages, which are only compared with
 # shellcheck disable=SC2086
@@ -110,7 +125,7 @@ for key in ("step_seconds", "memory_bytes", "stages", "mesh", "micro_batches", "
     assert there[key] == mine[key], (key, there[key], mine[key])
 best = given["pipeline"]["step_seconds"] if given["pipeline"] else given["without_stages"]["step_seconds"]
 assert there["compared_with"] == "best plan" and there["best_step_seconds"] == best <= there["step_seconds"], there
-more = sum(there[f"{part}_more_seconds"] for part in ("operators", "waits", "update"))
+more = sum(there[f"{part}_more_seconds"] for part in ("operators", "waits", "meetings", "update"))
 assert abs(more - (there["step_seconds"] - best)) < 0.02 * there["step_seconds"], (more, there)
 there = cut["given_pipeline"]
 assert there["compared_with"] == "best cut" and there["best_step_seconds"] < there["step_seconds"] == cut["pipeline"]["step_seconds"], there

@@ -195,6 +195,20 @@ echo "level host 8 5" >"$dir/bad"
 expect 2 "line 1" plan mlp --batch-size 4 -n 2 --links "$dir/bad"
 printf 'level host 8 5 10\npoints allreduce 2 100:5 50:9\n' >"$dir/bad"
 expect 2 "line 2" plan mlp --batch-size 4 -n 2 --links "$dir/bad"
+printf 'level host \1\377 5 10\n' >"$dir/bad"
+expect 2 "bad: links, line 1: 'level host ?? 5 10' found" plan mlp --batch-size 4 -n 2 --links "$dir/bad"
+for line in 'level host 8 5 nan' 'level host 8 -5 100' 'level host 8 5 100 sharde' 'level host 8 5 1e400'; do
+    echo "$line" >"$dir/bad"
+    expect 2 "bad: links, line 1: '$line' found, level NAME RANKS ALPHA_US GB_S" plan mlp --batch-size 4 -n 2 --links "$dir/bad"
+done
+for line in 'flops -1' 'overlap 2' 'cores 0' 'points foo 4 4096:9' 'points allreduce 4 4096:-1' 'foo 1'; do
+    printf 'level host 8 5 100\n%s\n' "$line" >"$dir/bad"
+    expect 2 "bad: links, line 2: " plan mlp --batch-size 4 -n 2 --links "$dir/bad"
+done
+# jobs whose sums have an order: what train --deterministic refuses, plan does, too
+expect 2 "deterministic_block is for deterministic strict" plan mlp --batch-size 4 -n 2 --links guess --no-measure --deterministic true --deterministic-block 2
+expect 2 "which do not divide a batch of 8" plan mlp --batch-size 4 -n 2 --links guess --no-measure --deterministic strict --deterministic-block 3
+expect 0 "n 100%" plan mlp --batch-size 4 -n 2 --links guess --no-measure --deterministic strict
 echo "no plan" >"$dir/bad"
 expect 3 "$dir/bad: line 1: found 'no plan', expected trireme-plan 1" plan mlp --batch-size 4 -n 2 --plan "$dir/bad" --links guess
 printf 'trireme-plan 1\nmesh 2\nop nobody n\n' >"$dir/bad"

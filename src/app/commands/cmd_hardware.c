@@ -83,6 +83,9 @@ static trm_status check_outputs(const app_options *o, trm_error *err) {
     if (o->plan_links != NULL) {
         return app_fail(err, TRM_INVALID, "--hardware and --links found, one of them expected");
     }
+    if (o->plan_preset != NULL && o->transformer.size != NULL) {
+        return app_fail(err, TRM_INVALID, "--preset and --size found, one of them expected");
+    }
     if (o->plan_export == NULL && o->output != NULL) {
         return app_fail(err, TRM_INVALID,
                         "--output %.80s found, which is the folder of --export; --export torch, "
@@ -250,12 +253,16 @@ trm_status app_check_preset(const app_context *app, trm_error *err) {
                         "--preset %.40s: model %s found, gpt2, llama or moe expected",
                         app->o.plan_preset, app->parsed.arguments[0]);
     }
-    return app->o.plan_preset == NULL || app->o.plan_hardware != NULL
-               ? TRM_OK
-               : app_fail(err, TRM_INVALID,
-                          "--preset %.40s is planned for a machine of accelerators: --hardware "
-                          "FILE expected; models for ranks here have --size",
-                          app->o.plan_preset);
+    static const char *const only[] = {"preset", "products", "export", "output"};
+    for (size_t i = 0; i < sizeof only / sizeof only[0]; i++) {
+        if (app_given(&app->parsed, only[i]) && app->o.plan_hardware == NULL) {
+            return app_fail(err, TRM_INVALID,
+                            "--%s is for machines of accelerators: --hardware FILE expected; "
+                            "models for ranks here have --size, their plans --save",
+                            only[i]);
+        }
+    }
+    return TRM_OK;
 }
 
 /* Contract in planning.h. */

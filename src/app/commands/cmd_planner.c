@@ -159,7 +159,21 @@ static trm_status begin_planning(app_context *app, bool simulate, planning *p, t
                                          .deterministic = order,
                                          .extra_candidates =
                                              o->plan_validate ? (int32_t)o->plan_others : 0};
-    return trm_planner_create(&p->model, &options, &p->planner, err);
+    trm_error why;
+    status = trm_planner_create(&p->model, &options, &p->planner, &why);
+    /* the library knows the text of the file, and not its name */
+    bool file = p->links != NULL && (strncmp(why.message, "links", 5) == 0 ||
+                                     strncmp(why.message, "hardware,", 9) == 0);
+    return status == TRM_OK ? TRM_OK
+                            : app_fail(err, status, "%.80s%s%s", file ? machine : "",
+                                       file ? ": " : "", why.message);
+}
+
+/* Checks --deterministic with the other options of a job, as the job would. */
+static trm_status check_order(app_context *app, trm_error *err) {
+    bool asked =
+        app_given(&app->parsed, "deterministic") || app_given(&app->parsed, "deterministic-block");
+    return asked ? app_check_modes(app, err) : TRM_OK;
 }
 
 /* Writes the page of --html: the report of the plan, and with `simulation` (or NULL) its report. */
@@ -258,6 +272,9 @@ int app_run_planner(app_context *app) {
     /* whether measuring, or running plans, needs the ranks on this machine */
     bool here =
         measured_here(app, ranks) || (app->o.plan_validate && ranks > 1 && ranks <= MEASURED_RANKS);
+    if ((status = check_order(app, &err)) != TRM_OK) {
+        return app_report(&err);
+    }
     if (app->o.plan_validate && app->o.full_batch) {
         status =
             app_fail(&err, TRM_INVALID, "--validate runs batches of one rank: remove --full-batch");
@@ -309,6 +326,7 @@ int app_run_simulate(app_context *app) {
     if (status == TRM_OK && app->o.dry_run) {
         return app_dry_run_model(app, "nothing was searched or simulated");
     }
+    status = status == TRM_OK ? check_order(app, &err) : status;
     status = status == TRM_OK ? begin_planning(app, true, &p, &err) : status;
     if (status == TRM_OK) {
         const trm_simulation_options options = {.largest = (int32_t)app->o.plan_largest,

@@ -41,35 +41,50 @@ bool trmi_hardware_is(const char *text) { return text[strspn(text, " \t\r\n")] =
 /* A file that is being read. */
 typedef struct hardware_file {
     const char *name, *text;
+    const char *from; /* in the text: the object that is read, for the lines of errors */
     trm_error *err;
 } hardware_file;
 
-/* Returns the line of the first member of this name; that of the file's end where there is none. */
+/* Returns the line of the first member of this name in the object that is read; that of the object
+ * where there is none. */
 static int find_line(const hardware_file *f, const char *key) {
     char quoted[48];
     int line = 1;
     snprintf(quoted, sizeof quoted, "\"%.40s\"", key);
-    const char *found = strstr(f->text, quoted);
-    const char *end = found != NULL ? found : f->text + strlen(f->text);
+    const char *found = strstr(f->from, quoted);
+    const char *end = found != NULL ? found : f->from;
     for (const char *c = f->text; c < end; c++) {
         line += *c == '\n';
     }
     return line;
 }
 
+/* Returns the file with errors in the lines from member `key` on, or from the object number `index`
+ * behind it on. */
+static hardware_file at_object(const hardware_file *f, const char *key, size_t index) {
+    hardware_file at = *f;
+    char quoted[48];
+    snprintf(quoted, sizeof quoted, "\"%.40s\"", key);
+    const char *next = strstr(f->text, quoted);
+    for (size_t i = 0; next != NULL && i <= index; i++) {
+        at.from = next;
+        next = strchr(next + 1, '{');
+    }
+    return at;
+}
+
 /* Reports a member: what was found and what was expected. */
 static trm_status refuse_member(const hardware_file *f, const char *key, const json_t *found,
                                 const char *expected) {
     char text[40] = "nothing";
-    size_t size = found != NULL
-                      ? json_dumpb(found, text, sizeof text - 1, JSON_ENCODE_ANY | JSON_COMPACT)
-                      : 0;
-    if (size > 0) {
-        text[size < sizeof text - 1 ? size : sizeof text - 1] = '\0';
+    char *whole = found != NULL ? json_dumps(found, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    if (whole != NULL) {
+        snprintf(text, sizeof text, "%s", whole);
         for (char *c = text; *c != '\0'; c++) {
             *c = *c >= ' ' && *c < 127 ? *c : '?';
         }
     }
+    free(whole);
     return TRMI_FAIL(f->err, TRM_INVALID, "%.80s, line %d: \"%s\": found %s, expected %s", f->name,
                      find_line(f, key), key, text, expected);
 }
@@ -84,7 +99,7 @@ static trm_status check_names(const hardware_file *f, const json_t *object, cons
         while (strncmp(at, key, length) != 0 || (at[length] != '|' && at[length] != '\0')) {
             at += strcspn(at, "|");
             if (*at++ == '\0') {
-                char expected[160];
+                char expected[192];
                 snprintf(expected, sizeof expected, "a member of %s", known);
                 return refuse_member(f, key, value, expected);
             }
@@ -186,11 +201,12 @@ static trm_status read_curve(const hardware_file *f, const json_t *device, trmi_
 
 /* Reads the object "device": memory, rates and efficiencies. A row of the table is a member's
  * name, where it goes, its range, and whether it may be missing. */
-static trm_status read_device(const hardware_file *f, const json_t *root, trmi_hardware *out) {
+static trm_status read_device(const hardware_file *file, const json_t *root, trmi_hardware *out) {
     const json_t *device = json_object_get(root, "device");
     if (!json_is_object(device)) {
-        return refuse_member(f, "device", device, "an object");
+        return refuse_member(file, "device", device, "an object");
     }
+    const hardware_file at = at_object(file, "device", 0), *f = &at;
     const number_member table[] = {
         {"memory_bytes", &out->memory, 1e6, 1e15, false},
         {"reserved_bytes", &out->reserved, 0, 1e15, true},
@@ -215,13 +231,14 @@ static trm_status read_device(const hardware_file *f, const json_t *root, trmi_h
 }
 
 /* Reads the levels, from the inside of a node outwards. */
-static trm_status read_levels(const hardware_file *f, const json_t *root, trmi_hardware *out) {
+static trm_status read_levels(const hardware_file *file, const json_t *root, trmi_hardware *out) {
     const json_t *links = json_object_get(root, "links");
     size_t count = json_array_size(links);
     if (count < 1 || count > TRMI_HARDWARE_LEVELS) {
-        return refuse_member(f, "links", links, "a list of 1 to 4 levels, innermost first");
+        return refuse_member(file, "links", links, "a list of 1 to 4 levels, innermost first");
     }
     for (size_t i = 0; i < count; i++) {
+        const hardware_file at = at_object(file, "links", i + 1), *f = &at;
         trmi_hardware_level *level = &out->levels[i];
         const json_t *from = json_array_get(links, i);
         double devices = 0;
@@ -273,14 +290,15 @@ static trm_status read_root(const hardware_file *f, const json_t *root, trmi_har
     if (hide == NULL) {
         return TRM_OK;
     }
-    TRMI_TRY(check_names(f, hide, "tensor|data|pipeline|expert"));
-    return read_numbers(f, hide, table);
+    const hardware_file at = at_object(f, "overlap", 0);
+    TRMI_TRY(check_names(&at, hide, "tensor|data|pipeline|expert"));
+    return read_numbers(&at, hide, table);
 }
 
 /* Contract in hardware.h. The text is written to *out as a whole or not at all. */
 trm_status trmi_hardware_parse(const char *name, const char *text, trmi_hardware *out,
                                trm_error *err) {
-    const hardware_file f = {name, text, err};
+    const hardware_file f = {name, text, text, err};
     json_error_t where;
     size_t bytes = strlen(text);
     if (bytes > TRMI_HARDWARE_BYTES) {
@@ -289,8 +307,8 @@ trm_status trmi_hardware_parse(const char *name, const char *text, trmi_hardware
     }
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
     if (root == NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "%.80s, line %d: found %.80s, expected JSON", name,
-                         where.line, where.text);
+        return TRMI_FAIL(err, TRM_INVALID, "%.80s, line %d: JSON expected: %.80s", name, where.line,
+                         where.text);
     }
     /* Errors name the line of wrong JSON, and the member of a wrong value. */
     trmi_hardware read = {0};

@@ -44,7 +44,12 @@ void trmi_links_local(trmi_links *out, int32_t ranks) {
 
 /* Reports a bad line: what was found and what was expected. */
 static trm_status report_line(int line, const char *found, const char *expected, trm_error *err) {
-    return TRMI_FAIL(err, TRM_INVALID, "links, line %d: '%.60s' found, %s expected", line, found,
+    char text[61];
+    snprintf(text, sizeof text, "%s", found);
+    for (char *c = text; *c != '\0'; c++) {
+        *c = *c >= ' ' && *c < 127 ? *c : '?';
+    }
+    return TRMI_FAIL(err, TRM_INVALID, "links, line %d: '%s' found, %s expected", line, text,
                      expected);
 }
 

@@ -83,6 +83,14 @@ static trm_status settle_problem(const trm_hardware_plan_options *o, trm_hardwar
     TRMI_TRY(trmi_transformer_check(&p->model, err));
     TRMI_TRY(trmi_hardware_parse(o->hardware_name != NULL ? o->hardware_name : "hardware",
                                  o->hardware, &p->hardware, err));
+    const trmi_hardware_level *outer = &p->hardware.levels[p->hardware.levels_count - 1];
+    if (o->devices > outer->devices) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%.80s: %lld devices in \"%s\", the outermost of the links, found, at "
+                         "least the %lld of the mesh expected",
+                         o->hardware_name != NULL ? o->hardware_name : "hardware",
+                         (long long)outer->devices, outer->name, (long long)o->devices);
+    }
     if (o->devices < 1 || o->devices > MOST || o->batch < 0 || o->batch > INT64_C(1) << 32) {
         return TRMI_FAIL(
             err, TRM_INVALID,

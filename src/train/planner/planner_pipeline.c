@@ -59,6 +59,40 @@ static trm_status settle_order(const trm_planner *p, trmi_pipe_options *o, trm_e
                                     "schedule '%.40s': 1f1b, gpipe or interleaved expected", name);
 }
 
+/* Checks that the options of a pipeline can be together: what no plan has would only be missing
+ * from the search. */
+static trm_status check_shape(const trm_planner *p, const trmi_pipe_options *o, trm_error *err) {
+    char mesh[48];
+    int32_t names = 1, inner = o->mesh != NULL ? trmi_mesh_ranks(o->mesh) : 1;
+    for (const char *c = o->begins; c != NULL && *c != '\0'; c++) {
+        names += *c == ',';
+    }
+    if (o->one_order && o->order != TRMI_ORDER_INTERLEAVED && o->chunks > 1) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%d chunks with schedule %s: 1 found in such schedules, "
+                         "interleaved expected",
+                         o->chunks, p->options.schedule);
+    }
+    if (o->one_order && o->order == TRMI_ORDER_INTERLEAVED && (o->stages == 1 || o->chunks == 1)) {
+        return TRMI_FAIL(err, TRM_INVALID, "schedule interleaved: %s found, 2 or more expected",
+                         o->stages == 1 ? "1 stage" : "1 chunk");
+    }
+    if (o->mesh != NULL && o->stages > 0 && inner * o->stages != p->ranks) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "mesh %s of a stage has %d ranks, so that %d stages have %d: %d ranks "
+                         "found (-n); with stages the mesh is that of one stage",
+                         trmi_mesh_text(o->mesh, mesh, sizeof mesh), inner, o->stages,
+                         inner * o->stages, p->ranks);
+    }
+    if (o->begins != NULL && o->stages > 0 && (names + 1) % o->stages != 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "stages begin with %d operators ('%.80s'), which makes %d runs: a "
+                         "multiple of the %d stages expected",
+                         names, o->begins, names + 1, o->stages);
+    }
+    return TRM_OK;
+}
+
 /* Sets the options of the search of stages from those of planner and model. */
 static trm_status settle_options(trm_planner *p, trmi_pipe_options *o, trm_error *err) {
     const trm_planner_options *from = &p->options;
@@ -92,7 +126,8 @@ static trm_status settle_options(trm_planner *p, trmi_pipe_options *o, trm_error
         o->mesh = &pipe->inner;
         TRMI_TRY(trmi_mesh_parse(p->model.exec.parallel.split.mesh, &pipe->inner, err));
     }
-    return settle_order(p, o, err);
+    TRMI_TRY(settle_order(p, o, err));
+    return check_shape(p, o, err);
 }
 
 /* Returns whether the best plan with stages keeps the limit, also when it is compiled. */
