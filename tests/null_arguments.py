@@ -24,9 +24,9 @@ OPTIONAL = {
     'trm_dataset_tokens': 'options', 'trm_dataset_text': 'options', 'trm_dataset_json_lines': 'options',
     'trm_dataset_clicks': 'options', 'trm_dataset_random_clicks': 'options', 'trm_clicks_measure': 'options',
     'trm_distribute_begin': 'flags', 'trm_distribute_over': 'comm', 'trm_distribute_rank': '*',
-    'trm_distribute_size': '*', 'trm_distribute_comm': 'distribute', 'trm_distribute_broadcast': 'distribute',
-    'trm_distribute_all_reduce': 'distribute', 'trm_distribute_shard_and_rebatch': 'distribute dataset',
-    'trm_distribute_shard_arrays': 'distribute',
+    'trm_distribute_size': '*', 'trm_distribute_comm': 'ranks', 'trm_distribute_broadcast': 'ranks',
+    'trm_distribute_all_reduce': 'ranks', 'trm_distribute_shard_and_rebatch': 'ranks dataset',
+    'trm_distribute_shard_arrays': 'ranks',
     'trm_estimator_create': 'params', 'trm_train_and_evaluate': 'train eval out',  # train: a server needs none
    
     'trm_meter_get_peaks': 'median best', 'trm_exec_profile': 'options',
