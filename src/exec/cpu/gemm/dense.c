@@ -14,7 +14,10 @@
  * With pairs, packing and copying round to bfloat16, two numbers of k lie in each float of a panel
  * or row, and an odd k is filled up with a zero.
  *
- *   scratch:  [ per thread: A, B ]      [ sums of the splits | per thread: A, B ]
+ * A C in bfloat16 is rounded as the last block of k ends; the sums of a group are in the scratch
+ * until then.
+ *
+ *   scratch:  [ per thread: A, B, sums of a group ]      [ sums of the splits | per thread: A, B ]
  */
 #include "exec/cpu/gemm/dense.h"
 
@@ -28,6 +31,7 @@ enum {
     PACK_ROWS = 16, /* of B, packed for all panels of a group */
     PACK_COST = 16, /* of a number of B, READ_COST of A: in multiply-adds */
     READ_COST = 4,
+    SUMS_ROWS = 1024,  /* rows of a task whose sums wait for the last block of k, at most */
     CHUNK = 256,       /* k of packed pieces */
     BLOCK = 1024,      /* columns and rows of C in a task at most */
     SPLIT_DEPTH = 512, /* k of a split at least */
@@ -57,7 +61,7 @@ const trmi_dense_isa *trmi_dense_pairs(void) {
 /* Returns whether the form `few` is used: 8 to 32 rows, a B that exceeds the second-level cache. */
 static bool is_few(const trmi_dense_problem *p) {
     bool plain = !p->any_rows && !p->transpose_a && !p->transpose_b && !p->relu && !p->add &&
-                 !p->pairs && p->b_stride == p->n;
+                 !p->pairs && p->a_block == 0 && p->b_stride == p->n;
     return plain && p->m >= FEW_LEAST && p->m <= FEW_MOST && p->n >= 4 * LINE &&
            p->k * p->n >= FEW_FLOATS;
 }
@@ -69,11 +73,37 @@ bool trmi_dense_fits(const trmi_dense_problem *p) {
     return p->transpose_a ? p->k >= LEAST_ROWS && !p->transpose_b : p->m >= LEAST_ROWS;
 }
 
-/* Returns where block `block` of k begins. In float32 blocks are those of conv_geometry.c, so that
- * either kernel computes the same bits; of pairs, those of convolutions are twice as long. */
+/* Returns where block `block` of k begins, if there are `blocks`. They are those of
+ * conv_geometry.c, so that either kernel computes the same bits: of pairs in whole vectors, which
+ * packing turns whole. */
+static int64_t cut_depth(const trmi_dense_plan *d, int64_t k, int64_t blocks, int64_t block) {
+    int64_t vectors = d->pair == 2 ? 2 * TRMI_TILE_COLS : 2;
+    int64_t unit = k % vectors == 0 ? vectors : k % 2 == 0 ? 2 : 1, units = k / unit;
+    return (units / blocks * block + trmi_min_i64(block, units % blocks)) * unit;
+}
+
+/* Returns into how many blocks `k` is cut. */
+static int64_t count_blocks(const trmi_dense_plan *d, int64_t k) {
+    return trmi_pieces(k, TRMI_TILE_K * d->pair);
+}
+
+/* Returns where block `block` of k begins; each block of A is cut by itself. */
 static int64_t depth_at(const trmi_dense_plan *d, int64_t block) {
-    int64_t k = d->problem.k, unit = k % 2 == 0 ? 2 : 1, units = k / unit;
-    return (units / d->blocks * block + trmi_min_i64(block, units % d->blocks)) * unit;
+    const trmi_dense_problem *p = &d->problem;
+    if (p->a_block == 0) {
+        return cut_depth(d, p->k, d->blocks, block);
+    }
+    int64_t each = count_blocks(d, p->a_block), at = block / each * p->a_block;
+    int64_t k = trmi_min_i64(p->a_block, p->k - at);
+    return k > 0 ? at + cut_depth(d, k, count_blocks(d, k), block % each) : p->k;
+}
+
+/* Returns the index of element (row, k) of A, and in *stride the elements between rows there. */
+static int64_t index_of_a(const trmi_dense_plan *d, int64_t row, int64_t k, int64_t *stride) {
+    const trmi_dense_problem *p = &d->problem;
+    int64_t block = p->a_block == 0 ? 0 : k / p->a_block, at = block * p->a_block;
+    *stride = p->a_block == 0 ? p->k : trmi_min_i64(p->a_block, p->k - at);
+    return block * p->a_step + row * *stride + k - at;
 }
 
 /* Returns how many floats of a panel's column, or of a row of A, hold `depth` numbers. */
@@ -111,14 +141,23 @@ static int64_t prepare_rows(trmi_dense_plan *d) {
     const trmi_dense_problem *p = &d->problem;
     int64_t nr = d->isa->nr;
     cut_rows(d);
-    d->blocks = trmi_pieces(p->k, TRMI_TILE_K);
-    d->depth = trmi_pieces(p->k, d->blocks) + 1;
-    int64_t group_floats = trmi_cpu()->l2_bytes / 2 / (int64_t)sizeof(float);
-    int64_t most = trmi_max_i64(1, group_floats / (d->depth * nr)),
+    int64_t whole = p->a_block == 0 ? p->k : p->a_block; /* cut alike */
+    d->blocks = p->k / whole * count_blocks(d, whole) + count_blocks(d, p->k % whole);
+    d->depth = trmi_min_i64(p->k, p->a_block > 0 ? TRMI_TILE_K * d->pair : depth_at(d, 1)) + 1;
+    int64_t group_floats = trmi_cpu()->l2_bytes / 2 / (int64_t)sizeof(float),
+            panel = count_lanes(d, d->depth) * nr;
+    int64_t most = trmi_max_i64(1, group_floats / panel),
             mine = trmi_pieces(d->panels, d->n_blocks);
     d->group = trmi_pieces(mine, trmi_pieces(mine, most));
     d->a_floats = d->isa->mr * TRMI_TILE_STRIDE;
-    d->thread_floats = trmi_round_up(d->a_floats + d->group * nr * d->depth, 16);
+    d->b_floats = trmi_round_up(d->group * panel, LINE);
+    int64_t sums = 0;
+    if (p->c_type == TRM_BFLOAT16 && d->blocks > 1) {
+        d->m_blocks *= trmi_pieces(trmi_pieces(p->m, d->m_blocks), SUMS_ROWS);
+        d->sums_stride = d->group * nr + LINE; /* no power of two */
+        sums = trmi_pieces(p->m, d->m_blocks) * d->sums_stride;
+    }
+    d->thread_floats = trmi_round_up(d->a_floats + d->b_floats + sums, LINE);
     return d->thread_floats * d->threads * 4;
 }
 
@@ -170,20 +209,39 @@ static trmi_prefetch prefetch_group(const trmi_dense_plan *d, const void *b, con
 }
 
 /* Copies rows of A side by side; of pairs that are not whole, the second number is 0. */
-static void copy_rows(const trmi_dense_plan *d, const void *from, int64_t rows, int64_t depth,
-                      float *own) {
-    d->pack->widen_rows(own, TRMI_TILE_STRIDE, from, d->problem.a_type, d->problem.k, rows, depth);
+static void copy_rows(const trmi_dense_plan *d, const void *from, int64_t stride, int64_t rows,
+                      int64_t depth, float *own) {
+    d->pack->widen_rows(own, TRMI_TILE_STRIDE, from, d->problem.a_type, stride, rows, depth);
     for (int64_t r = 0; r < rows && depth % d->pair != 0; r++) {
         memset((char *)(own + r * TRMI_TILE_STRIDE) + 2 * depth, 0, 2);
     }
 }
 
-/* Computes the rows [begin, end) of a group. `own`: place for the rows of A of a tile. `ahead`: of
- * the group after this one. The tiles prefetch the next tile's rows of A, then a part of
- * `ahead`. */
+/* Sets where the sums of a tile go: to C or, where C is bfloat16, to the scratch until the last
+ * block of k. `row` and `column` are those of the tile in C, `begin` the first row of the task. */
+static void set_result(const trmi_dense_plan *d, void *c, float *sums, const group *g,
+                       int64_t begin, int64_t row, int64_t column, trmi_dense_tile *t) {
+    const trmi_dense_problem *p = &d->problem;
+    if (p->c_type != TRM_BFLOAT16) {
+        t->c = (float *)c + row * p->n + column;
+        t->c_stride = p->n;
+        return;
+    }
+    t->c = sums + (row - begin) * d->sums_stride + column - g->first * d->isa->nr;
+    t->c_stride = d->sums_stride;
+    if (g->block + 1 == d->blocks) {
+        t->rounded = (uint16_t *)c + row * p->n + column;
+        t->rounded_stride = p->n;
+    }
+}
+
+/* Computes the rows [begin, end) of a group. `room`: the thread's scratch, with the packed group.
+ * `ahead`: of the group after this one. The tiles prefetch the next tile's rows of A, then a part
+ * of `ahead`. */
 static void run_group(const trmi_dense_plan *d, const void *a, const float *bias, const float *mask,
-                      float *c, const group *g, int64_t begin, int64_t end, const float *packed,
-                      float *own, trmi_prefetch ahead) {
+                      void *c, const group *g, int64_t begin, int64_t end, float *room,
+                      trmi_prefetch ahead) {
+    float *own = room, *packed = room + d->a_floats, *sums = packed + d->b_floats;
     const trmi_dense_problem *p = &d->problem;
     int64_t nr = d->isa->nr, from = depth_at(d, g->block), depth = depth_at(d, g->block + 1) - from,
             tiles = trmi_pieces(end - begin, d->isa->mr);
@@ -197,30 +255,29 @@ static void run_group(const trmi_dense_plan *d, const void *a, const float *bias
         int64_t row = begin + trmi_cut_at(end - begin, tiles, i),
                 next = begin + trmi_cut_at(end - begin, tiles, i + 1);
         int64_t after = begin + trmi_cut_at(end - begin, tiles, trmi_min_i64(i + 2, tiles));
-        soon[0] = trmi_prefetch_rows(element_at(a, d->a_bytes, next * p->k + from),
-                                     p->k * d->a_bytes, after - next, depth * d->a_bytes);
-        const void *rows = element_at(a, d->a_bytes, row * p->k + from);
+        int64_t stride, at = index_of_a(d, row, from, &stride);
+        const void *rows = element_at(a, d->a_bytes, at);
+        soon[0] = trmi_prefetch_rows(element_at(rows, d->a_bytes, (next - row) * stride),
+                                     stride * d->a_bytes, after - next, depth * d->a_bytes);
         if (copies) {
-            copy_rows(d, rows, next - row, depth, own);
+            copy_rows(d, rows, stride, next - row, depth, own);
         }
         for (int64_t j = 0; j < g->count; j++) {
             int64_t column = (g->first + j) * nr;
-            const trmi_dense_tile t = {.rows = (int)(next - row),
-                                       .columns = (int)trmi_min_i64(nr, p->n - column),
-                                       .k = count_lanes(d, depth),
-                                       .a = copies ? own : rows,
-                                       .a_stride = copies ? TRMI_TILE_STRIDE : p->k,
-                                       .b = packed + j * nr * count_lanes(d, depth),
-                                       .c = c + row * p->n + column,
-                                       .c_stride = p->n,
-                                       .add = g->block > 0 || p->add,
-                                       .bias = last && bias != NULL ? bias + column : NULL,
-                                       .relu = last && p->relu,
-                                       .mask =
-                                           last && mask != NULL ? mask + row * p->n + column : NULL,
-                                       .mask_stride = p->n,
-                                       .soon = trmi_prefetch_next(soon, 2),
-                                       .soon_lines = lines};
+            trmi_dense_tile t = {.rows = (int)(next - row),
+                                 .columns = (int)trmi_min_i64(nr, p->n - column),
+                                 .k = count_lanes(d, depth),
+                                 .a = copies ? own : rows,
+                                 .a_stride = copies ? TRMI_TILE_STRIDE : stride,
+                                 .b = packed + j * nr * count_lanes(d, depth),
+                                 .add = g->block > 0 || p->add,
+                                 .bias = last && bias != NULL ? bias + column : NULL,
+                                 .relu = last && p->relu,
+                                 .mask = last && mask != NULL ? mask + row * p->n + column : NULL,
+                                 .mask_stride = p->n,
+                                 .soon = trmi_prefetch_next(soon, 2),
+                                 .soon_lines = lines};
+            set_result(d, c, sums, g, begin, row, column, &t);
             d->isa->rows(&t);
         }
     }
@@ -237,7 +294,7 @@ static group group_at(const trmi_dense_plan *d, int64_t first, int64_t panels, i
 
 /* Computes one task: a block of C, by groups of panels. */
 static void run_task(const trmi_dense_plan *d, const void *a, const void *b, const float *bias,
-                     const float *mask, float *c, int64_t task, float *room) {
+                     const float *mask, void *c, int64_t task, float *room) {
     const trmi_dense_problem *p = &d->problem;
     int64_t m_block = task / d->n_blocks, n_block = task % d->n_blocks;
     int64_t begin = trmi_cut_at(p->m, d->m_blocks, m_block),
@@ -253,14 +310,14 @@ static void run_task(const trmi_dense_plan *d, const void *a, const void *b, con
             ahead = prefetch_group(d, b, &next);
         }
         pack_group(d, b, &g, room + d->a_floats);
-        run_group(d, a, bias, mask, c, &g, begin, end, room + d->a_floats, room, ahead);
+        run_group(d, a, bias, mask, c, &g, begin, end, room, ahead);
     }
 }
 
 /* Runs the form `rows`: a task is a block of rows times a block of columns, whose part of B its
  * thread packs for itself. */
 static void run_rows(const trmi_dense_plan *d, const void *a, const void *b, const float *bias,
-                     const float *mask, float *c, float *scratch) {
+                     const float *mask, void *c, float *scratch) {
 #pragma omp parallel for schedule(static) num_threads(d->threads)
     for (int64_t i = 0; i < d->m_blocks * d->n_blocks; i++) {
         run_task(d, a, b, bias, mask, c, i, scratch + d->thread_floats * omp_get_thread_num());
@@ -482,6 +539,7 @@ int64_t trmi_dense_prepare(const trmi_dense_problem *problem, int threads, trmi_
                            .threads = threads};
     d->problem.a_type = problem->a_type == TRM_BFLOAT16 ? TRM_BFLOAT16 : TRM_FLOAT32;
     d->problem.b_type = problem->b_type == TRM_BFLOAT16 ? TRM_BFLOAT16 : TRM_FLOAT32;
+    d->problem.c_type = problem->c_type == TRM_BFLOAT16 ? TRM_BFLOAT16 : TRM_FLOAT32;
     d->panels = trmi_pieces(problem->n, d->isa->nr);
     d->few = is_few(problem);
     if (d->few) {
@@ -491,7 +549,7 @@ int64_t trmi_dense_prepare(const trmi_dense_problem *problem, int threads, trmi_
 }
 
 void trmi_dense_run(const trmi_dense_plan *d, const void *a, const void *b, const float *bias,
-                    const float *mask, float *c, void *scratch) {
+                    const float *mask, void *c, void *scratch) {
     if (d->few) {
         run_few(d, a, b, bias, mask, c);
     } else if (d->problem.transpose_a) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/gemm/dense.h: products of two matrices with a float32 result, as layers need them:
+/* exec/cpu/gemm/dense.h: products of two matrices, summed in float32, as layers need them:
  *
  *      rows     C [M, N] = end(A [M, K] B)      B [K, N], or [N, K] as LINEAR has it; bias, ReLU, a ReLU's mask
  *      few      C [M, N] = A [M, K] B        8 to 32 rows, a large B [K, N] as it lies: the gradient of a wide layer's input
@@ -29,6 +29,11 @@ typedef struct trmi_dense_problem {
      * are FLOAT32. */
     trm_dtype a_type, b_type;
     bool pairs;
+    /* of C: BFLOAT16, rows by pairs without `add` and `mask`; 0 = FLOAT32 */
+    trm_dtype c_type;
+    /* rows: A lies in blocks [M, a_block] of k, the last may have fewer, a_step elements apart. The
+     * sums are those of a product for each block that is added to C; 0 = A [M, K] */
+    int64_t a_block, a_step;
 } trmi_dense_problem;
 
 /* The form that was chosen, and the sizes of its blocks; read only in a run. */
@@ -44,7 +49,9 @@ typedef struct trmi_dense_plan {
     int64_t depth, blocks;
     int64_t group;                      /* rows: panels that are packed at once */
     int64_t splits, m_blocks, n_blocks; /* weights: sums of their own; tasks in each */
-    int64_t shared_floats, thread_floats, a_floats;
+    /* rows with a C in bfloat16 and several blocks of k: floats of a row of sums; 0 = none */
+    int64_t sums_stride;
+    int64_t shared_floats, thread_floats, a_floats, b_floats;
 } trmi_dense_plan;
 
 /* Returns whether these loops are faster than a convolution kernel for the shape. */
@@ -54,6 +61,6 @@ int64_t trmi_dense_prepare(const trmi_dense_problem *problem, int threads, trmi_
 /* Computes the product. bias [N] and mask [M, N] (of a ReLU's gradient) may be NULL. `scratch`:
  * 64-byte aligned. Uses plan->threads OpenMP threads. */
 void trmi_dense_run(const trmi_dense_plan *plan, const void *a, const void *b, const float *bias,
-                    const float *mask, float *c, void *scratch);
+                    const float *mask, void *c, void *scratch);
 
 #endif

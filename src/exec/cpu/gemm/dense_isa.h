@@ -21,7 +21,11 @@ typedef struct trmi_dense_tile {
     const float *b;
     float *c;
     int64_t c_stride;
-    bool add;          /* add to c */
+    bool add; /* add to c */
+    /* where the sums go as bfloat16 instead of to c, which is then only read, if it is added;
+     * NULL: to c */
+    uint16_t *rounded;
+    int64_t rounded_stride;
     const float *bias; /* [columns]; NULL = none */
     bool relu;         /* negative values become 0; NaN stays NaN, so that it is detected */
     const float *mask; /* 0 where mask[i * mask_stride + j] <= 0: a ReLU's gradient; NULL = none */

@@ -29,7 +29,7 @@ typedef int32_t vec_mask __attribute__((vector_size(VL * 4)));
 /* Returns the lanes of which the mask is set, and 0 in the others. */
 TRMI_INLINE vec keep_lanes(vec value, vec_mask mask) { return (vec)((vec_mask)value & mask); }
 
-/* Applies add, bias, ReLU and mask to the sums and stores them, whole vectors. */
+/* Applies add, bias, ReLU and mask to the sums and stores or rounds them, whole vectors. */
 TRMI_INLINE void finish_tile(const trmi_dense_tile *t, const int rows, const int vectors,
                              vec sum[MR][VN]) {
     if (t->add) {
@@ -60,6 +60,14 @@ TRMI_INLINE void finish_tile(const trmi_dense_tile *t, const int rows, const int
             }
         }
     }
+    if (t->rounded != NULL) {
+        UNROLL for (int i = 0; i < rows; i++) {
+            UNROLL for (int j = 0; j < vectors; j++) {
+                store_half(t->rounded + i * t->rounded_stride + j * VL, sum[i][j]);
+            }
+        }
+        return;
+    }
     UNROLL for (int i = 0; i < rows; i++) {
         UNROLL for (int j = 0; j < vectors; j++) {
             *(vec_memory *)(t->c + i * t->c_stride + j * VL) = sum[i][j];
@@ -77,7 +85,12 @@ TRMI_INLINE void finish_edge(const trmi_dense_tile *t, const int rows, vec sum[M
             float v = values[i][j] + (t->add ? to[j] : 0);
             v += t->bias != NULL ? t->bias[j] : 0;
             v = t->relu && v < 0 ? 0 : v;
-            to[j] = t->mask != NULL && t->mask[i * t->mask_stride + j] <= 0 ? 0 : v;
+            v = t->mask != NULL && t->mask[i * t->mask_stride + j] <= 0 ? 0 : v;
+            if (t->rounded != NULL) {
+                t->rounded[i * t->rounded_stride + j] = trmi_float_to_bf16(v);
+            } else {
+                to[j] = v;
+            }
         }
     }
 }
@@ -126,6 +139,21 @@ TRMI_INLINE void prefetch_line(trmi_prefetch *soon) {
     trmi_prefetch_advance(soon, 1);
 }
 
+/* Prefetches what the end of a tile needs of row i. */
+TRMI_INLINE void prefetch_row(const trmi_dense_tile *t, const int i, const int vectors) {
+    if (t->rounded != NULL) { /* a row of a panel is one line */
+        __builtin_prefetch(t->rounded + i * t->rounded_stride, 1, 3);
+    }
+    if (t->add || t->rounded == NULL) {
+        UNROLL for (int j = 0; j < vectors; j++) {
+            __builtin_prefetch(t->c + i * t->c_stride + j * VL, 1, 3);
+        }
+    }
+    for (int j = 0; j < vectors && t->mask != NULL; j++) {
+        __builtin_prefetch(t->mask + i * t->mask_stride + j * VL, 0, 3);
+    }
+}
+
 /* Computes a tile. Prefetches C and the mask first, which the end needs, then t->soon: one line for
  * each PACE of k, so that outstanding lines do not fill all buffers of the core. `may_prefetch`:
  * false if k is short. */
@@ -140,12 +168,7 @@ TRMI_INLINE void compute_tile(const trmi_dense_tile *t, const int rows, const in
     UNROLL for (int g = 0; g < GROUPS; g++) { at.a[g] = t->a + g * GROUP * t->a_stride; }
     int64_t k = t->k;
     for (int i = 0; prefetches && i < rows && k >= PACE; i++, k -= PACE) {
-        UNROLL for (int j = 0; j < vectors; j++) {
-            __builtin_prefetch(t->c + i * t->c_stride + j * VL, 1, 3);
-        }
-        for (int j = 0; j < vectors && t->mask != NULL; j++) {
-            __builtin_prefetch(t->mask + i * t->mask_stride + j * VL, 0, 3);
-        }
+        prefetch_row(t, i, vectors);
         add_products(&at, PACE, rows, vectors, stride, sum);
     }
     int64_t lines = prefetches && t->soon != NULL ? t->soon_lines : 0;

@@ -7,8 +7,8 @@
  *   A^T [K, M] B [K, N]     weight gradient    image A, result B
  *   A^T [K, M] B^T [N, K]   forward of C^T = B A, then turned
  *
- * Linear layers with very few rows use narrow.h. Float32 products with many rows, and products that
- * the planner has fused, use dense.h instead. A
+ * Linear layers with very few rows use narrow.h. Products with many rows, except gradients of
+ * weights by pairs of bfloat16, and products that the planner has fused use dense.h instead. A
  * batch of those is distributed over the threads, one product each; other batches run one product
  * after the other, each on all threads.
  *
@@ -200,6 +200,28 @@ static bool is_narrow(const trmi_step *step, product *p, int threads) {
            p->m <= TRMI_NARROW_ROWS && p->n * p->k >= LEAST;
 }
 
+/* Returns whether dense.h computes the product by pairs of bfloat16, and sets its problem: layers
+ * and gradients of inputs. It copies rows for each group of columns, so that a convolution, which
+ * takes all columns with the same rows, is as fast where A and C do not stay in the caches; with
+ * few rows it packs as little. */
+static bool is_dense_pairs(const trmi_onednn *backend, product *p) {
+    enum { FEW = 256, MANY = 2048 }; /* rows */
+    if (backend->strict || !backend->pairs || p->batched || p->transpose_a ||
+        p->type_a != TRM_BFLOAT16 || p->m <= FEW || p->m > MANY || p->k % 2 != 0) {
+        return false;
+    }
+    p->plan.problem = (trmi_dense_problem){.m = p->m,
+                                           .n = p->n,
+                                           .k = p->k,
+                                           .transpose_b = p->transpose_b,
+                                           .b_stride = p->transpose_b ? p->k : p->n,
+                                           .a_type = p->type_a,
+                                           .b_type = p->type_b,
+                                           .c_type = p->type_c,
+                                           .pairs = true};
+    return true;
+}
+
 /* Reads a step and prepares its product: dense plan or algorithm, and the bytes of scratch. */
 static trm_status prepare_product(trmi_onednn *backend, const trm_program *program,
                                   const trmi_step *step, product *p, trm_error *err) {
@@ -214,7 +236,7 @@ static trm_status prepare_product(trmi_onednn *backend, const trm_program *progr
         p->scratch = trmi_narrow_scratch(&p->narrow);
         return TRM_OK;
     }
-    p->dense = is_dense(step, p, blocks);
+    p->dense = is_dense(step, p, blocks) || is_dense_pairs(backend, p);
     /* Run one product on all threads, or a batch with a product for each thread. */
     if (p->dense) {
         trmi_dense_problem problem = p->plan.problem;
@@ -251,15 +273,17 @@ static void transpose_result(const product *p, const float *t, void *c) {
     }
 }
 
-/* Runs a float32 product by dense.h. Input 2 is the bias of LINEAR, or the mask of a gradient. */
+/* Runs a product by dense.h. Input 2 is the bias of LINEAR, or the mask of a gradient. */
 static trm_status dense_run(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const product *p = k->state;
-    const float *third = trmi_kernel_input(k, env, 2), *b = trmi_kernel_input(k, env, 1);
+    const float *third = trmi_kernel_input(k, env, 2);
+    const char *b = trmi_kernel_input(k, env, 1);
     bool linear = k->step->op_kind == TRMI_OP_LINEAR;
-    float *c = trmi_kernel_output(k, env, 0);
+    void *c = trmi_kernel_output(k, env, 0);
     if (c != NULL) {
-        trmi_dense_run(&p->plan, trmi_kernel_input(k, env, 0), b + p->begin, linear ? third : NULL,
+        trmi_dense_run(&p->plan, trmi_kernel_input(k, env, 0),
+                       b + p->begin * (int64_t)trm_dtype_bytes(p->type_b), linear ? third : NULL,
                        linear ? NULL : third, c, trmi_kernel_scratch(k, env));
     }
     return TRM_OK;

@@ -195,20 +195,21 @@ static void round_to_bf16(float *v, int64_t count, uint16_t *to) {
 }
 
 /* dense.c on pairs of bfloat16, beside the same product of float32 operands that are bfloat16
- * numbers: rows and weights, A and B of either type, odd depths, sums that are added. */
+ * numbers: rows and weights, B and C of either type, odd depths, sums that are added, several
+ * blocks of rows whose sums wait for the last block of k. */
 static void pairs_are_products_of_floats(void **state) {
     if (trmi_dense_pairs() == NULL) {
         print_message("[  note  ] skipped: this CPU does not multiply pairs of bfloat16\n");
         skip();
     }
-    for (int i = 0; i < 32; i++) {
-        bool weights = i & 1, half_b = i >> 1 & 1;
-        trmi_dense_problem p = {.m = draw_between(1, 90),
+    for (int i = 0; i < 48; i++) {
+        bool weights = i & 1, half_b = i >> 1 & 1, half_c = i >= 32 && !weights;
+        trmi_dense_problem p = {.m = draw_between(1, i % 16 == 0 ? 2500 : 90),
                                 .n = draw_between(1, 140),
-                                .k = draw_between(1, i % 8 < 2 ? 700 : 90),
+                                .k = draw_between(1, i % 8 < 2 ? 1400 : 90),
                                 .transpose_a = weights,
                                 .transpose_b = !weights && (i >> 2 & 1),
-                                .add = i >> 3 & 1};
+                                .add = i < 32 && (i >> 3 & 1)};
         p.b_stride = p.transpose_b ? p.k : p.n;
         float *a = draw_values(p.m * p.k, TRM_FLOAT32), *b = draw_values(p.k * p.n, TRM_FLOAT32);
         float *c = draw_values(p.m * p.n, TRM_FLOAT32), *d = draw_values(p.m * p.n, TRM_FLOAT32);
@@ -222,13 +223,15 @@ static void pairs_are_products_of_floats(void **state) {
         p.pairs = true;
         p.a_type = TRM_BFLOAT16;
         p.b_type = half_b ? TRM_BFLOAT16 : TRM_FLOAT32;
+        p.c_type = half_c ? TRM_BFLOAT16 : TRM_FLOAT32;
         int64_t more = trmi_dense_prepare(&p, 2, &half);
         void *scratch = trmi_alloc((size_t)(bytes > more ? bytes : more) + 64);
         trmi_dense_run(&whole, a, b, NULL, NULL, c, scratch);
         memset(scratch, 0xFF, (size_t)more);
         trmi_dense_run(&half, small_a, half_b ? (const void *)small_b : b, NULL, NULL, d, scratch);
         for (int64_t j = 0; j < p.m * p.n; j++) {
-            CHECK_CLOSE(d[j], c[j], 2e-5);
+            double got = half_c ? (double)trmi_bf16_to_float(((uint16_t *)(void *)d)[j]) : d[j];
+            CHECK_CLOSE(got, c[j], half_c ? 5e-3 : 5e-5);
         }
         void *all[] = {a, b, c, d, small_a, small_b, scratch};
         for (size_t j = 0; j < sizeof all / sizeof all[0]; j++) {
@@ -237,7 +240,45 @@ static void pairs_are_products_of_floats(void **state) {
     }
 }
 
-/* dense.c: many rows, or a large batch summed over; splits and blocks of k; edges of panels. */
+/* dense.c: A in blocks of k has the bits of a product for each block, added to C. */
+static void blocks_are_sums_of_products(void **state) {
+    enum { BLOCK = 64 };
+    for (int i = 0; i < 16; i++) {
+        bool pairs = i & 1 && trmi_dense_pairs() != NULL;
+        int64_t each = i & 2 ? BLOCK : 8 * BLOCK;
+        trmi_dense_problem p = {.m = draw_between(1, 90),
+                                .n = draw_between(1, 140),
+                                .k = draw_between(1, i & 4 ? 2000 : 80),
+                                .a_block = each,
+                                .pairs = pairs,
+                                .a_type = pairs ? TRM_BFLOAT16 : TRM_FLOAT32};
+        int64_t bytes = pairs ? 2 : 4, blocks = (p.k + each - 1) / each;
+        p.b_stride = p.n;
+        p.a_step = each * p.m + draw_between(0, 9);
+        char *a = draw_values(blocks * p.a_step, p.a_type);
+        float *b = draw_values(p.k * p.n, TRM_FLOAT32), *c = draw_values(p.m * p.n, TRM_FLOAT32),
+              *d = draw_values(p.m * p.n, TRM_FLOAT32);
+        trmi_dense_plan plan;
+        void *scratch = trmi_alloc((size_t)trmi_dense_prepare(&p, 2, &plan) + 64);
+        trmi_dense_run(&plan, a, b, NULL, NULL, c, scratch);
+        trmi_free(scratch);
+        for (int64_t j = 0; j < blocks; j++) {
+            trmi_dense_problem part = p;
+            part.k = p.k - j * each < each ? p.k - j * each : each;
+            part.a_block = part.a_step = 0;
+            part.add = j > 0;
+            scratch = trmi_alloc((size_t)trmi_dense_prepare(&part, 2, &plan) + 64);
+            trmi_dense_run(&plan, a + j * p.a_step * bytes, b + j * each * p.n, NULL, NULL, d,
+                           scratch);
+            trmi_free(scratch);
+        }
+        assert_memory_equal(c, d, (size_t)(p.m * p.n) * sizeof *c);
+        trmi_free(a), trmi_free(b), trmi_free(c), trmi_free(d);
+    }
+}
+
+/* dense.c: many rows, or a large batch summed over (of bfloat16 by conv_gradw.c); splits, blocks
+ * and chunks of k; edges of panels. */
 static void many_rows_are_the_definition(void **state) {
     for (int i = 0; i < 16; i++) {
         check_product(&(shape){.batch = 1,
@@ -260,8 +301,9 @@ static void many_rows_are_the_definition(void **state) {
         check_product(&(shape){.batch = 1,
                                .m = draw_between(1, i % 8 == 1 ? 1200 : 60),
                                .n = draw_between(1, i % 8 == 3 ? 1100 : 60),
-                               .k = draw_between(256, i % 8 == 5 ? 5000 : 900),
-                               .ta = true});
+                               .k = draw_between(256, i % 8 == 5 ? 5000 : 1300),
+                               .ta = true,
+                               .type = i >> 1 & 1 ? TRM_BFLOAT16 : TRM_FLOAT32});
     }
     /* several groups of panels, several blocks of k, B as rows and as columns */
     for (int i = 0; i < 2; i++) {
@@ -311,6 +353,7 @@ int main(void) {
                                        cmocka_unit_test(few_rows_are_the_definition),
                                        cmocka_unit_test(one_to_four_rows_are_the_definition),
                                        cmocka_unit_test(rounded_weights),
+                                       cmocka_unit_test(blocks_are_sums_of_products),
                                        cmocka_unit_test(pairs_are_products_of_floats)};
     return cmocka_run_group_tests(tests, make_backend, destroy_backend);
 }
