@@ -200,6 +200,7 @@ misfit "data differs (found 2048 samples" --synth-train 2048
 misfit "optimizer differs (found adam, the job has momentum)" --optimizer adam
 misfit "batches of an update (accumulate) differs (found 2, the job has 1)" --accumulate 2
 misfit "how ranks share the work differs" --parallel-mode semi_auto_parallel
+misfit "how ranks share the work differs" --sync-batch-norm off
 misfit "ranks disagree about the communicator's options" --deterministic strict
 steps=$(grep -c '"event":"step"' out.txt)
 wait_for_steps() { # N: more than N

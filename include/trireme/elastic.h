@@ -102,7 +102,8 @@ TRM_API bool trm_elastic_wants_change(trm_elastic *elastic);
  *   errors   END (this process has left: trm_elastic_request_leave), TIMEOUT (no place became free
  *            in join.timeout_seconds), PEER (fewer than `least` ranks; the survivors are no
  *            majority and the death of the others is not proven; this rank was given up by the
- *            others), NOMEM, IO */
+ *            others), INVALID (this process has come with other options of the communicator than
+ *            the ranks have, which go on without it: it calls trm_elastic_destroy), NOMEM, IO */
 TRM_API TRM_MUST_USE trm_status trm_elastic_recover(trm_elastic *elastic, const trm_error *cause,
                                                     trm_error *err);
 

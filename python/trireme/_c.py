@@ -4493,7 +4493,8 @@ FUNCTIONS = {
           errors   END (this process has left: trm_elastic_request_leave), TIMEOUT (no place became free
                    in join.timeout_seconds), PEER (fewer than `least` ranks; the survivors are no
                    majority and the death of the others is not proven; this rank was given up by the
-                   others), NOMEM, IO
+                   others), INVALID (this process has come with other options of the communicator than
+                   the ranks have, which go on without it: it calls trm_elastic_destroy), NOMEM, IO
         """),
     'trm_graph_create': (c_int, (POINTER(trm_graph_options), POINTER(c_void_p), POINTER(trm_error),),
         'options out err',

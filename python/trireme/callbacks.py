@@ -94,7 +94,7 @@ class Callback:
     def c_callback(self, model, keep):
         """The trm_callback that calls the hooks of the class and of the object. It has one at least: one without ends the library's list."""
         hooks = {name: f'{type(self).__name__}.{name}' for name in HOOKS if getattr(type(self), name) is not getattr(Callback, name)}
-        hooks.update((name, f'the {name} function') for name in HOOKS if name in vars(self))
+        hooks.update((name, f'the {name} function') for name in HOOKS if vars(self).get(name) is not None)
         made = _c.trm_callback(last=self.last)
         for name in hooks or ('on_begin',):
             hook = hook_of(getattr(self, name), hooks.get(name), model)
@@ -269,8 +269,10 @@ class Metric:
         from .data import batch_arrays
 
         def add(context, logits, samples, batch, sums):
-            arrays = {k: v[:samples] for k, v in batch_arrays(batch[0], model.in_use).items()}
-            values = self.add(view(logits[0], model.in_use, True)[:samples], arrays)
+            held = model.in_use  # an estimator's model has none: nothing keeps its memory, so that the metric gets copies
+            own = (lambda array: array[:samples]) if held is not None else (lambda array: array[:samples].copy())
+            arrays = {k: own(v) for k, v in batch_arrays(batch[0], held).items()}
+            values = self.add(own(view(logits[0], held, True)), arrays)
             values = list(values) if isinstance(values, (tuple, list)) or getattr(values, 'ndim', 0) else [values]
             if len(values) != self.sums:
                 raise ValueError(f'add() returned {len(values)} numbers, expected {self.sums} (sums={self.sums})')

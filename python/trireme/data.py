@@ -273,6 +273,7 @@ def transform(name, *values):
     """The transform of a C function; its arrays hold a number for each of R, G, B, or get one for all of them."""
     function, passed = getattr(_c, name), []
     for index, (kind, value) in enumerate(zip(function.argtypes, values)):
+        value = 0 if value is None else value
         if isinstance(kind, type) and issubclass(kind, ctypes.Array):
             three = list(value) if hasattr(value, '__iter__') else [value] * len(kind())
             if len(three) != len(kind()):

@@ -186,8 +186,11 @@ def train_and_evaluate(estimator, train_spec, eval_spec=None):
             failure = error
         for model in estimator.models:  # what a network, a loss or a metric has raised; a later call has failures of its own
             failure, model._failure = model._failure or failure, None
-        if failure is not None:
-            raise failure from None
+        try:
+            if failure is not None:
+                raise failure from None
+        finally:
+            failure = None  # it has this frame: kept here it would keep the estimator alive
     found = as_dict(out)
     found['evaluation'] = evaluation_dict(out.evaluation) if out.has_evaluation else None
     return found

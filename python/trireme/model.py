@@ -138,8 +138,11 @@ class Model(Owner):
             self.lock.release()
             if self.closed and self.elastic is not None and self.in_use is None:  # by a callback: the other ranks wait for this one to leave
                 held.end()
-        if error is not None:
-            raise error from None
+        try:
+            if error is not None:
+                raise error from None
+        finally:
+            error = None  # it has this frame: kept here it would keep the model alive
         return status
 
     def end_graph(self):

@@ -65,6 +65,10 @@ class Module:
             if child not in outer:
                 child.name_parts(f'{path}{name}.', (*outer, self))
 
+    def __getstate__(self):
+        """A copy has no nodes: it makes its own in the graph in which it is called."""
+        return {k: v for k, v in vars(self).items() if k != '_made'}
+
     def leaf(self, name, make):
         """A parameter or state of this module: one node in each graph, however often the module is called."""
         graph = current()

@@ -29,14 +29,13 @@ int32_t trmi_exec_input_index(const trm_exec *exec, const char *name) {
     return -1;
 }
 
-/* Contract in trireme/exec.h. The error lists the inputs that the graph has, because a wrong name
+/* Finds the memory of an input. The error lists the inputs that the graph has, because a wrong name
  * is the most frequent mistake. trmi_distribution_input replaces address and shape where a way of
- * training keeps the caller's whole input elsewhere than the part that this rank computes. The
- * caller may write at once, also before the update, so the executor notes that inputs may have
- * changed. */
-trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm_error *err) {
-    TRMI_NEED(err, exec, name, out);
+ * training keeps the caller's whole input elsewhere than the part that this rank computes. */
+static trm_status find_input(trm_exec *exec, const char *name, int32_t *out_index, trm_tensor *out,
+                             trm_error *err) {
     int32_t index = trmi_exec_input_index(exec, name);
+    *out_index = index;
     if (index < 0) {
         trmi_text names = {0};
         const trm_program *p = exec->program;
@@ -52,9 +51,22 @@ trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm
     *out = (trm_tensor){
         .data = exec->env.arena[b->arena] + b->offset, .dtype = b->dtype, .shape = b->shape};
     trmi_distribution_input(exec, index, out);
+    return TRM_OK;
+}
+
+/* Notes that an input has values, and that inputs may be those of the next batch. */
+static void note_input(trm_exec *exec, int32_t index) {
     exec->inputs_given = true;
     exec->inputs_unknown -= !exec->inputs_known[index];
     exec->inputs_known[index] = true;
+}
+
+/* Contract in trireme/exec.h. The caller may write at once, also before the update. */
+trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm_error *err) {
+    TRMI_NEED(err, exec, name, out);
+    int32_t index;
+    TRMI_TRY(find_input(exec, name, &index, out, err));
+    note_input(exec, index);
     return TRM_OK;
 }
 
@@ -63,8 +75,9 @@ trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm
 trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *tensor,
                          trm_error *err) {
     TRMI_NEED(err, exec, name, tensor);
+    int32_t index;
     trm_tensor place;
-    TRMI_TRY(trm_exec_input(exec, name, &place, err));
+    TRMI_TRY(find_input(exec, name, &index, &place, err));
     if (place.dtype != tensor->dtype || !trm_shape_equal(&place.shape, &tensor->shape)) {
         char want[96], have[96];
         return TRMI_FAIL(
@@ -72,7 +85,8 @@ trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *ten
             trm_shape_format(&place.shape, want, sizeof want), trm_dtype_name(place.dtype),
             trm_shape_format(&tensor->shape, have, sizeof have), trm_dtype_name(tensor->dtype));
     }
-    if (!trmi_distribution_feed(exec, trmi_exec_input_index(exec, name), &place, tensor->data)) {
+    note_input(exec, index);
+    if (!trmi_distribution_feed(exec, index, &place, tensor->data)) {
         memcpy(place.data, tensor->data, (size_t)trm_tensor_bytes(tensor));
     }
     return TRM_OK;

@@ -526,7 +526,10 @@ static void inputs_without_values_are_named(void **state) {
     CHECK_OK(trm_exec_create(g, &(trm_exec_options){.loss = loss}, &exec, &err), err);
     CHECK_FAILS(trm_exec_forward(exec, &err), TRM_INVALID, err, "input 'x' has no values; feed it");
     float values[6] = {1, 2, 3, 4, 5, 6};
-    trm_tensor given = {.data = values, .dtype = TRM_FLOAT32, .shape = trm_shape_of(2, 3)};
+    trm_tensor given = {.data = values, .dtype = TRM_FLOAT32, .shape = trm_shape_of(3, 2)};
+    CHECK_FAILS(trm_exec_feed(exec, "x", &given, &err), TRM_INVALID, err, "input 'x': ");
+    CHECK_FAILS(trm_exec_forward(exec, &err), TRM_INVALID, err, "input 'x' has no values");
+    given.shape = trm_shape_of(2, 3);
     CHECK_OK(trm_exec_feed(exec, "x", &given, &err), err);
     CHECK_FAILS(trm_exec_forward_backward(exec, &err), TRM_INVALID, err,
                 "input 'y' has no values; feed it");

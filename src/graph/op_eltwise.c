@@ -300,14 +300,13 @@ trm_node trm_power(trm_graph *graph, trm_node x, double power) {
     if (power != floor(power) || fabs(power) > POWER_MAX) {
         return trm_exp(graph, trm_scale(graph, trm_log(graph, x), power));
     }
-    if (power < 0) {
-        return trm_div(graph, trm_scalar(graph, 1), trm_power(graph, x, -power));
-    }
-    if (power == 0) {
-        return trm_add(graph, trm_scale(graph, x, 0), trm_scalar(graph, 1));
-    }
     if (power == 1) {
         return x;
+    }
+    if (power <= 0) {
+        const trm_node one = trm_scalar(graph, 1);
+        return power < 0 ? trm_div(graph, one, trm_power(graph, x, -power))
+                         : trm_add(graph, trm_scale(graph, x, 0), one);
     }
     trm_node half = trm_power(graph, x, floor(power / 2)), even = trm_mul(graph, half, half);
     return fmod(power, 2) == 0 ? even : trm_mul(graph, even, x);

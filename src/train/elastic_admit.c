@@ -27,13 +27,8 @@ typedef struct admission_terms {
 } admission_terms;
 
 trm_status trmi_elastic_describe(trm_model *model, const trm_dataset *data, trm_error *err) {
-    trmi_elastic_model *e = model->elastic;
-    if (e->described.length > 0 && e->described_data == data) {
-        return TRM_OK;
-    }
-    trmi_text_free(&e->described);
-    e->described_data = data;
-    return trmi_job_describe(model, data, &e->described, err);
+    trmi_text_free(&model->elastic->described);
+    return trmi_job_describe(model, data, &model->elastic->described, err);
 }
 
 /* Hashes a text that may be absent. */
@@ -41,15 +36,29 @@ static uint64_t hash_text(uint64_t hash, const char *text) {
     return text == NULL ? trmi_hash_number(hash, 1) : trmi_hash(hash, text, strlen(text) + 1);
 }
 
-/* Returns a hash of what the user has asked for. */
+/* Returns a hash of what the user has asked for: all that the programs of the ranks must have in
+ * common, since ranks that find a difference there (digest_of of exec/distributed/ranks.c) all
+ * fail. */
 static uint64_t hash_ways(const trm_parallel_options *asked) {
     const int64_t numbers[] = {(int64_t)asked->split.kind,
                                asked->pipeline.stages,
                                (int64_t)asked->pipeline.schedule,
                                asked->pipeline.chunks,
                                asked->sum,
-                               (int64_t)asked->wire};
+                               (int64_t)asked->wire,
+                               (int64_t)asked->bucket,
+                               asked->bucket_bytes,
+                               asked->shard_optimizer,
+                               (int64_t)asked->cooperative,
+                               asked->sync_batch_norm,
+                               asked->layerwise_count,
+                               asked->block};
     uint64_t hash = trmi_hash(TRMI_HASH_BEGIN, numbers, sizeof numbers);
+    hash = trmi_hash(hash, asked->bucket_list,
+                     (size_t)asked->bucket_list_count * sizeof *asked->bucket_list);
+    for (int32_t i = 0; i < asked->layerwise_count; i++) {
+        hash = hash_text(hash, asked->layerwise[i]);
+    }
     hash = hash_text(hash, asked->split.mesh);
     hash = hash_text(hash, asked->split.plan);
     return hash_text(hash, asked->pipeline.begins);
@@ -90,7 +99,7 @@ static trm_status compare_terms(const admission_terms *mine, const admission_ter
                ? TRM_OK
                : TRMI_FAIL(err, TRM_INVALID,
                            "how ranks share the work differs (parallel mode, mesh, plan, stages, "
-                           "reduction, wire)");
+                           "reduction, wire, buckets, batch norm, blocks)");
 }
 
 /* Gathers numbers of all ranks.   owns  caller: trmi_free(*out) */

@@ -46,9 +46,8 @@ typedef struct trmi_elastic_model {
     int64_t begun_epoch, begun_epoch_step;
     bool alone; /* a member made its model for itself, and meets the others when it trains */
     bool comes; /* this process has come to a job that runs, and is not admitted yet */
-    trmi_text described; /* the job of this process, for those that come (elastic_admit.c) */
-    const trm_dataset *described_data; /* the data in it */
-    uint64_t hooked_step;              /* the last step whose on_step_end hooks have returned */
+    trmi_text described;  /* the job of this process, for those that come (elastic_admit.c) */
+    uint64_t hooked_step; /* the last step whose on_step_end hooks have returned */
     /* the last step of which this rank knows that the hooks have returned on rank 0, which reports
      * and saves, also those at the end of its epoch */
     uint64_t told_step;

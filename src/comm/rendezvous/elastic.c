@@ -369,8 +369,10 @@ static trm_status meet_members(trm_elastic *e, uint64_t *misfit, trm_error *err)
     status = status == TRM_OK ? trmi_side_meet(&join, &e->bootstrap, err) : status;
     status =
         status == TRM_OK ? trm_comm_create(e->bootstrap, &e->options.comm, &e->comm, err) : status;
-    if (status == TRM_INVALID && e->membership.epoch > 0 && err->rank >= 0 &&
-        err->rank < m.now.count) {
+    /* The first difference that a process finds is at rank 0 if its own options are wrong:
+     * processes that come are behind the members. */
+    const bool is_other = e->membership.epoch > 0 || (m.now.epoch > 1 && err->rank > 0);
+    if (status == TRM_INVALID && is_other && err->rank >= 0 && err->rank < m.now.count) {
         /* a process has come with other options than the ranks have: they go on without it */
         *misfit = m.now.list[err->rank].id;
         status = err->status = TRM_PEER;

@@ -32,7 +32,8 @@ static bool parse_number(const char *text, int64_t least, int64_t most, int64_t 
     return true;
 }
 
-/* As many blocks as there are, until trmi_parallelism_complete knows them. */
+/* As many blocks as there are, until trmi_parallelism_complete knows them: more than a plan can
+ * name. */
 enum { ALL_BLOCKS = 1 << 20 };
 
 /* Parses WORD or WORD:BLOCKS at *at, up to the end or a "+", and moves *at behind it. */
@@ -45,7 +46,8 @@ static bool parse_blocks(const char **at, const char *word, int64_t *out) {
     snprintf(number, sizeof number, "%.*s", (int)(all - length), *at + length);
     *at += all;
     *out = ALL_BLOCKS;
-    return number[0] == '\0' || (number[0] == ':' && parse_number(number + 1, 1, ALL_BLOCKS, out));
+    return number[0] == '\0' ||
+           (number[0] == ':' && parse_number(number + 1, 1, ALL_BLOCKS - 1, out));
 }
 
 /* Parses "none", "by-stage", "selective[:N]" or "full[:N][+selective[:M]]". */
@@ -292,13 +294,16 @@ trm_status trmi_parallelism_complete(const trmi_plan_problem *problem, trmi_para
     p.micro_count = problem->batch / samples;
     TRMI_TRY(check_stages(t, &p, err));
     (void)trmi_stage_blocks(t, &p, &most);
-    if (!p.by_stage && ((p.blocks > most && p.blocks != ALL_BLOCKS) ||
-                        (p.selective > most && p.selective != ALL_BLOCKS))) {
-        return TRMI_FAIL(
-            err, TRM_INVALID,
-            "plan: recompute of %lld blocks of a stage found, at most %lld expected",
-            (long long)(p.blocks > most && p.blocks != ALL_BLOCKS ? p.blocks : p.selective),
-            (long long)most);
+    /* blocks that the plan names, by either way; "full" leaves none for another one */
+    const bool numbered = p.selective > 0 && p.selective != ALL_BLOCKS;
+    const int64_t named = (p.blocks != ALL_BLOCKS ? p.blocks
+                           : numbered             ? most
+                                                  : 0) +
+                          (numbered ? p.selective : 0);
+    if (!p.by_stage && named > most) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "plan: recompute of %lld blocks of a stage found, at most %lld expected",
+                         (long long)named, (long long)most);
     }
     /* recompute of a given number of blocks, or of all */
     p.blocks = p.recompute != TRMI_RECOMPUTE_FULL ? 0
