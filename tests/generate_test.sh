@@ -71,6 +71,15 @@ expect 2 "exclude each other" generate gpt2 --checkpoint characters --prompt a -
 # A vocabulary that is larger than the tokenizer's: ids without a token have no text.
 train gpt2 padded --tokens bytes --vocabulary 8192 --steps 1
 expect 0 "60 tokens" generate gpt2 --checkpoint padded --prompt a --tokens 60 --temperature 1000
+# So have ids in a gap before a token that was added.
+cp -r tokenizer gap
+python3 - << 'EOF'
+import json
+t = json.load(open("gap/tokenizer.json"))
+t["added_tokens"].append(dict(t["added_tokens"][0], id=8000, content="<far>"))
+json.dump(t, open("gap/tokenizer.json", "w"))
+EOF
+expect 0 "60 tokens" generate gpt2 --checkpoint padded --tokenizer gap --prompt a --tokens 60 --temperature 1000
 expect 2 "character" generate gpt2 --checkpoint characters --prompt "Ω"
 printf 'the\0rank' > zero.txt
 expect 3 "zero.txt: byte 3: a zero byte; text expected" generate gpt2 --checkpoint characters --prompt-file zero.txt

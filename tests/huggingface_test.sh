@@ -39,8 +39,10 @@ touch hf-a/adapter_config.json hf-a/adapter_model.safetensors
 cp -r hf-a over
 expect 0 "over" export gpt2 --checkpoint a --to huggingface --output over --shard-bytes 20K
 [ -e over/model.safetensors ] || [ -e over/adapter_config.json ] && fail "an earlier export is left: $(ls over)"
+expect 0 "over" export gpt2 --checkpoint a --to huggingface --output over --shard-bytes 40K
+[ "$(ls over | sed -n 's/^model-.*-of-//p' | sort -u | wc -l)" = 1 ] || fail "shards of an earlier export are left: $(ls over)"
 expect 0 "over" export gpt2 --checkpoint over --to huggingface --output over
-[ -e over/model.safetensors.index.json ] && fail "an earlier index is left: $(ls over)"
+ls over | grep -q "index.json\|model-" && fail "an earlier index or its shards are left: $(ls over)"
 "$trireme" export gpt2 --checkpoint over --to safetensors --output x-over.safetensors --quiet > /dev/null && cmp x-a.safetensors x-over.safetensors || fail "written over"
 rm hf-a/adapter_*
 "$trireme" train vit --data synth --synth-train 64 --synth-test 32 --layers 2 --width 32 --heads 4 --hidden 48 --patch 8 --classes 12 --steps 3 --batch-size 4 \

@@ -307,7 +307,8 @@ TRM_API trm_node trm_log(trm_graph *graph, trm_node x);
 /* Adds the square root of x. */
 TRM_API trm_node trm_sqrt(trm_graph *graph, trm_node x);
 /* Adds x to a constant power. A whole power of at most 64 is made of products, so that negative
- * numbers have it, too; another one is exp(power * log(x)), for positive numbers. */
+ * numbers have it, too; 0.5 is the square root; another one is exp(power * log(x)), for positive
+ * numbers. */
 TRM_API trm_node trm_power(trm_graph *graph, trm_node x, double power);
 /* Adds -x. */
 TRM_API trm_node trm_neg(trm_graph *graph, trm_node x);

@@ -334,8 +334,9 @@ typedef struct trm_progress {
 } trm_progress;
 
 /* Receives the state of training.
- *   returns  TRM_OK: training goes on; TRM_END: it ends after this step or epoch and returns
- *            TRM_OK; an error: it ends with that error */
+ *   returns  TRM_OK: training goes on; TRM_END: it ends after this step or epoch and returns TRM_OK
+ *            (with many ranks the hooks of all ranks return it after the same step; one rank alone
+ *            calls trm_model_request_stop, which all follow); an error: it ends with that error */
 typedef trm_status (*trm_hook)(void *context, const trm_progress *progress, trm_error *err);
 
 /* A callback: hooks, each of which may be NULL. A callback without any hook ends the list. The

@@ -4754,7 +4754,8 @@ FUNCTIONS = {
     'trm_power': (trm_node, (c_void_p, trm_node, c_double,),
         'graph x power',
         """Adds x to a constant power. A whole power of at most 64 is made of products, so that negative
-        numbers have it, too; another one is exp(power * log(x)), for positive numbers.
+        numbers have it, too; 0.5 is the square root; another one is exp(power * log(x)), for positive
+        numbers.
         """),
     'trm_neg': (trm_node, (c_void_p, trm_node,),
         'graph x',

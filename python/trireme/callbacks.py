@@ -21,7 +21,8 @@ def refuse_unknown(names, what):
 
 
 class StopTraining(Exception):
-    """Raised by a hook: training ends after this step, without an error."""
+    """Raised by a hook: training ends after this step, without an error. With many ranks their hooks raise it after the same step; one rank
+    alone calls progress.model.request_stop(), which all follow."""
 
 
 class Progress:

@@ -324,7 +324,8 @@ def sqrt(x: Value) -> Node:
 
 def power(x: Value, power: float) -> Node:
     """Adds x to a constant power. A whole power of at most 64 is made of products, so that negative
-    numbers have it, too; another one is exp(power * log(x)), for positive numbers.
+    numbers have it, too; 0.5 is the square root; another one is exp(power * log(x)), for positive
+    numbers.
     """
     return operate('trm_power', x, power)
 

@@ -183,7 +183,7 @@ void trmi_state_take_turns(trm_exec *exec, bool on) { trmi_update_take_turns(exe
 
 bool trmi_state_in_second(const trm_exec *exec) { return trmi_update_in_second(exec->update); }
 
-void trmi_state_drop_gathered(const trm_exec *exec) { trmi_update_end_gather(exec->update); }
+void trmi_state_drop_gathered(trm_exec *exec) { trmi_update_drop_gathered(exec->update); }
 
 /* Returns the bytes from the first place of a variable's words to the second; 0: they have one. */
 static int64_t find_turn(const trm_exec *exec, int32_t index) {

@@ -71,7 +71,7 @@ void trmi_state_take_turns(trm_exec *exec, bool on);
 bool trmi_state_in_second(const trm_exec *exec);
 /* Gives back the memory of slots that were gathered from other ranks (trm_exec_gather), which are
  * not read any more. */
-void trmi_state_drop_gathered(const trm_exec *exec);
+void trmi_state_drop_gathered(trm_exec *exec);
 /* What is called during each update of an executor. */
 typedef struct trmi_state_watcher {
     void *context; /* borrowed */

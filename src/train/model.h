@@ -181,12 +181,12 @@ void trmi_model_log_ranks(const trm_model *model);
 typedef struct trmi_rank_range {
     int64_t least, most;
 } trmi_rank_range;
-enum { TRMI_RANGES = 8 }; /* numbers that are compared at once, at most */
+enum { TRMI_NUMBERS_MOST = 8 }; /* numbers that are compared at once, at most */
 /* Compares `count` numbers of all ranks: `out` gets the range of each. `what` names the collective
  * for messages. Collective.
  *   errors  those of trm_comm_run */
-trm_status trmi_model_ranges(const trm_model *model, const int64_t *numbers, int32_t count,
-                             const char *what, trmi_rank_range *out, trm_error *err);
+trm_status trmi_model_compare_numbers(const trm_model *model, const int64_t *numbers, int32_t count,
+                                      const char *what, trmi_rank_range *out, trm_error *err);
 /* Combines a status over the ranks. A rank that failed keeps its own error; a rank that
  * succeeded gets INVALID if another rank failed, or if `number` (for instance the global step)
  * differs. `what` is the subject of the message. Collective; a no-op with one rank.

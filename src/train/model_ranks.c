@@ -178,9 +178,9 @@ void trmi_model_log_ranks(const trm_model *model) {
 
 /* Contract in model.h. The maximum of x and of -x gives the largest and the smallest value in one
  * all-reduce. */
-trm_status trmi_model_ranges(const trm_model *model, const int64_t *numbers, int32_t count,
-                             const char *what, trmi_rank_range *out, trm_error *err) {
-    int64_t values[2 * TRMI_RANGES];
+trm_status trmi_model_compare_numbers(const trm_model *model, const int64_t *numbers, int32_t count,
+                                      const char *what, trmi_rank_range *out, trm_error *err) {
+    int64_t values[2 * TRMI_NUMBERS_MOST];
     for (int32_t i = 0; i < count; i++) {
         values[2 * i] = numbers[i];
         values[2 * i + 1] = -numbers[i];
@@ -207,8 +207,8 @@ trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t n
     }
     trmi_rank_range ranges[2]; /* of the status and of the number */
     trm_error broken = {.status = TRM_OK};
-    trm_status reached = trmi_model_ranges(model, (const int64_t[]){(int64_t)status, number}, 2,
-                                           what, ranges, &broken);
+    trm_status reached = trmi_model_compare_numbers(
+        model, (const int64_t[]){(int64_t)status, number}, 2, what, ranges, &broken);
     if (status != TRM_OK && status != TRM_END) {
         return status;
     }

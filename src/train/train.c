@@ -398,7 +398,7 @@ static trm_status check_ranks_agree(const trmi_run *r, trm_error *err) {
         r->options->until_epoch, r->options->until_step, r->progress.epoch_steps,
         r->model->train.batch, (int64_t)(trmi_hash(TRMI_HASH_BEGIN, numbers, sizeof numbers) >> 1)};
     trmi_rank_range ranges[COUNT];
-    TRMI_TRY(trmi_model_ranges(r->model, values, COUNT, "training", ranges, err));
+    TRMI_TRY(trmi_model_compare_numbers(r->model, values, COUNT, "training", ranges, err));
     for (int32_t i = 0; i < COUNT - 1; i++) {
         if (ranges[i].least != ranges[i].most) {
             return TRMI_FAIL(

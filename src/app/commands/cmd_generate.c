@@ -142,8 +142,17 @@ static trm_status prepare_generation(run *r, trm_error *err) {
     return open_generator(app, &r->data, &r->network, &r->model, &r->generator, err);
 }
 
-/* Decodes tokens. Ids that the tokenizer does not have, of a vocabulary that is larger than the
- * tokenizer's, have no text: transformers decodes them so. */
+/* Returns whether a token has a text: the vocabulary of a model may be larger than the tokenizer's,
+ * and that of a tokenizer may have gaps. */
+static bool has_text(const trm_tokenizer *tokenizer, int32_t id) {
+    char *text = NULL;
+    size_t bytes;
+    const trm_status status = trm_tokenizer_decode(tokenizer, &id, 1, &text, &bytes, NULL);
+    trm_free(text);
+    return status != TRM_INVALID;
+}
+
+/* Decodes tokens. Ids that the tokenizer does not have are left out, as transformers does. */
 static trm_status decode_known(const run *r, const int32_t *ids, int64_t count, char **text,
                                size_t *bytes, trm_error *err) {
     int64_t known = 0;
@@ -152,7 +161,7 @@ static trm_status decode_known(const run *r, const int32_t *ids, int64_t count, 
         return app_no_memory(err, "for %lld tokens", (long long)count);
     }
     for (int64_t i = 0; i < count; i++) {
-        if (ids[i] < trm_tokenizer_vocabulary(r->tokenizer)) {
+        if (has_text(r->tokenizer, ids[i])) {
             some[known++] = ids[i];
         }
     }

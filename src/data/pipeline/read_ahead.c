@@ -62,7 +62,8 @@ static trm_status fill_images(const trm_dataset *dataset, trmi_prefetch_worker *
 }
 
 /* The dataset of which this thread fills a batch. A function of the program that asks the same
- * dataset for a batch would wait for itself. */
+ * dataset for a batch would wait for itself. One that asks another dataset, whose function asks the
+ * first one, is not found. */
 static _Thread_local const trm_dataset *filling;
 
 /* Returns INVALID in a function that the dataset itself has called to fill a batch. */

@@ -77,7 +77,7 @@ int64_t trmi_update_turn_bytes(const trmi_update *update, int64_t at);
  * pages of those that it has written where slots were before. */
 void trmi_update_begin_gather(trmi_update *update);
 /* Says that slots of those blocks are not read any more: gives their pages back. */
-void trmi_update_end_gather(trmi_update *update);
+void trmi_update_drop_gathered(trmi_update *update);
 /* Where a run copies the parameters of a piece before it changes them. */
 typedef struct trmi_update_old {
     float *place; /* a multiple of 64 bytes; NULL: the run copies nothing */

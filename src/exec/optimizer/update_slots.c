@@ -142,7 +142,7 @@ void trmi_update_begin_gather(trmi_update *u) {
     u->gathered[u->in_second] = true;
 }
 
-void trmi_update_end_gather(trmi_update *u) {
+void trmi_update_drop_gathered(trmi_update *u) {
     drop_gathered(u, false);
     drop_gathered(u, true);
 }

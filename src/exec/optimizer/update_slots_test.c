@@ -255,7 +255,7 @@ static void gathered_slots_lie_in_one_half(void **state) {
                             trmi_update_slot(both.turns, 0, 0) + 32768,
                             (DENSE - 32768) * sizeof(float));
     }
-    trmi_update_end_gather(both.turns);
+    trmi_update_drop_gathered(both.turns);
     assert_true(*places[STEPS - 1] == 0 && *places[STEPS - 2] == 0);
     assert_memory_equal(trmi_update_slot(both.plain, 0, 0), trmi_update_slot(both.turns, 0, 0),
                         16384 * sizeof(float));

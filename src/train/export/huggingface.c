@@ -11,6 +11,8 @@
 #include "train/export/weights.h"
 #include "train/model.h"
 
+#include "data/pipeline/folder_names.h"
+
 #include "graph/graph_ir.h"
 
 #include "base/arguments.h"
@@ -388,17 +390,33 @@ static int64_t shard_end(const trm_named_tensor *tensors, int64_t count, int64_t
     return end;
 }
 
-/* Removes what an earlier export of another form left in the folder: programs would read it in
- * place of what was written now, or besides. */
-static trm_status remove_other_forms(const char *folder, bool is_one_file, trm_error *err) {
-    const char *others[] = {is_one_file ? "model.safetensors.index.json" : "model.safetensors",
+/* Returns whether a file's name is that of a shard of another number of shards than *context. */
+static bool is_stale_shard(const void *context, const char *name) {
+    int number, shards, end = 0;
+    return sscanf(name, "model-%5d-of-%5d.safetensors%n", &number, &shards, &end) == 2 && end > 0 &&
+           name[end] == '\0' && shards != *(const int64_t *)context;
+}
+
+/* Removes what an earlier export of another form, or in other shards, left in the folder: programs
+ * would read it in place of what is written now, or besides. */
+static trm_status remove_other_forms(const char *folder, int64_t shards, trm_error *err) {
+    const char *others[] = {shards == 1 ? "model.safetensors.index.json" : "model.safetensors",
                             "adapter_config.json", "adapter_model.safetensors"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+    const int64_t forms = sizeof others / sizeof others[0];
+    trmi_arena arena = {0};
+    char **stale = NULL;
+    int64_t count = 0;
+    trm_status status =
+        trmi_folder_list(folder, &(trmi_folder_choice){.wants = is_stale_shard, .context = &shards},
+                         &arena, &stale, &count, err);
+    for (int64_t i = 0; i < forms + count && status == TRM_OK; i++) {
         char path[4096];
-        snprintf(path, sizeof path, "%s/%s", folder, others[i]);
-        TRMI_TRY(trmi_os_remove_tree(NULL, path, err));
+        snprintf(path, sizeof path, "%s/%s", folder, i < forms ? others[i] : stale[i - forms]);
+        status = trmi_os_remove_tree(NULL, path, err);
     }
-    return TRM_OK;
+    trmi_free(stale);
+    trmi_arena_free(&arena);
+    return status;
 }
 
 /* Writes the weights: one file, or several of at most `most` bytes (a tensor is never cut) and
@@ -412,7 +430,7 @@ static trm_status write_weights(const trm_named_tensor *tensors, int64_t count, 
     }
     if (shards == 1) {
         TRMI_TRY(write_shard(tensors, 0, count, folder, "model.safetensors", err));
-        return remove_other_forms(folder, true, err);
+        return remove_other_forms(folder, 1, err);
     }
     /* the index says which file has which tensor */
     json_t *map = json_object();
@@ -429,12 +447,14 @@ static trm_status write_weights(const trm_named_tensor *tensors, int64_t count, 
     }
     json_t *index =
         json_pack("{s:{s:I},s:o}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
+    /* Before the index: where this process ends in between, readers find no weights, and not old
+     * ones. */
+    status = status == TRM_OK ? remove_other_forms(folder, shards, err) : status;
     if (status != TRM_OK) {
         json_decref(index);
         return status;
     }
-    TRMI_TRY(write_json(index, folder, "model.safetensors.index.json", err));
-    return remove_other_forms(folder, false, err);
+    return write_json(index, folder, "model.safetensors.index.json", err);
 }
 
 /* Writes the tokenizer's files and what AutoTokenizer needs besides. */
