@@ -5698,7 +5698,9 @@ FUNCTIONS = {
         'model options err',
         """Trains from the model's position: the initial values, or the resumed step.
           errors   CANCELLED (trm_model_request_stop), END (trm_model_request_leave; the model keeps the
-                   state of the last step), DIVERGED (naming the first operator), INVALID,
+                   state of the last step), DIVERGED (naming the first operator), INVALID (also in a
+                   process that has come to an elastic job with another model, other data or options than
+                   the job has: it calls trm_elastic_destroy, for which the ranks wait 10 s at most),
                    those of the dataset and of the callbacks
         """),
     'trm_model_epoch_steps': (c_int64, (c_void_p, c_void_p,),
