@@ -76,7 +76,7 @@ cp -r tokenizer gap
 python3 - << 'EOF'
 import json
 t = json.load(open("gap/tokenizer.json"))
-t["added_tokens"].append(dict(t["added_tokens"][0], id=8000, content="<far>"))
+t["added_tokens"].append(dict(t["added_tokens"][0], id=4000, content="<far>"))
 json.dump(t, open("gap/tokenizer.json", "w"))
 EOF
 expect 0 "60 tokens" generate gpt2 --checkpoint padded --tokenizer gap --prompt a --tokens 60 --temperature 1000
