@@ -62,9 +62,9 @@ typedef struct trmi_copies_mark {
 
 /* What this rank keeps in one epoch of the job. */
 typedef struct trmi_elastic_copies {
-    bool on;              /* the program of this epoch has parts */
-    int32_t rank, ranks;  /* of that program */
-    const trm_exec *exec; /* the program; borrowed */
+    bool on;             /* the program of this epoch has parts */
+    int32_t rank, ranks; /* of that program */
+    trm_exec *exec;      /* the program; borrowed */
     trmi_state_part own;
     /* of the runs in place that have one place: where each begins in `old` (bytes), the next run
      * of the same piece; by piece: its first run. -1: none */

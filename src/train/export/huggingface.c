@@ -392,8 +392,8 @@ static int64_t shard_end(const trm_named_tensor *tensors, int64_t count, int64_t
 
 /* Returns whether a file's name is that of a shard of another number of shards than *context. */
 static bool is_stale_shard(const void *context, const char *name) {
-    int number, shards, end = 0;
-    return sscanf(name, "model-%5d-of-%5d.safetensors%n", &number, &shards, &end) == 2 && end > 0 &&
+    int shard, shards, end = 0;
+    return sscanf(name, "model-%5d-of-%5d.safetensors%n", &shard, &shards, &end) == 2 && end > 0 &&
            name[end] == '\0' && shards != *(const int64_t *)context;
 }
 
