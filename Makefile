@@ -5,7 +5,7 @@ DATA ?=
 JOBS ?= $(shell nproc)
 
 configure = mkdir -p $(dir $(BUILD)) && \
-	{ cmake --preset release $(if $(PREFIX),-DCMAKE_INSTALL_PREFIX=$(PREFIX)) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }; }
+	{ cmake --preset release $(if $(WERROR),-DTRIREME_WERROR=$(WERROR)) $(if $(PREFIX),-DCMAKE_INSTALL_PREFIX=$(PREFIX)) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }; }
 compile = cmake --build --preset release -j$(JOBS)
 
 .PHONY: all deps build train test asan tsan install python deb dist docs clean format

@@ -212,6 +212,7 @@ wait_for_steps() { # N: more than N
     done
 }
 wait_for_steps "$steps"
+grep '"event":"membership"' out.txt | grep -v '"lost":\[\],' > refused.txt && fail "by hand: a refused process counts as lost: $(cat refused.txt)"
 kill -TERM $job # SIGINT is ignored by what a script has started in the background
 end_job
 
@@ -244,6 +245,17 @@ signal_rank KILL 1
 wait_for 'rank 0 of 2, lost .*, joined \[[12]\]' # 2: in the change without the dead one
 kill -TERM $job
 end_job
+# The last rank dies after the other one has left: the job has not ended well.
+: > out.txt
+"$trireme" run -n 2 --elastic 1:2 --launch-dir loop -- "$loop" 1000000000 20 > out.txt 2> err.txt &
+job=$!
+wait_for 'rank 0 of 2: begins'
+signal_rank TERM 1
+wait_for 'rank 0 of 1, lost \[\], left \[1\]'
+signal_rank KILL 0
+end_job
+[ $code = 137 ] || fail "the last rank dies: exit code $code, 137 expected: $(cat err.txt)"
+grep -q "0 ranks are left, the job needs 1" err.txt || fail "the last rank dies: $(cat err.txt)"
 
 # Too few ranks would be left, or the launcher is asked: the job stops, with a checkpoint.
 for case in "TERM 1 2:2 143" "TERM launcher 2:2 143" "USR1 launcher 1:2 138"; do

@@ -685,12 +685,14 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
     e->stale = e->spare || before.epoch == 0;
     e->comes = before.epoch == 0;
     TRMI_TRY(capture_state(r, err));
+    TRMI_TRY(trmi_elastic_begin_change(e->job, err));
     trmi_keep_mappings(true); /* of the old programs, for the new ones */
     do {
         status = begin_epoch(r, &cause, &hooks_due, &newest, &times, err);
         cause = *err;
     } while (trm_elastic_can_recover(status) && trm_elastic_comm(e->job) != NULL);
     trmi_keep_mappings(false);
+    trmi_elastic_end_change(e->job);
     if (status == TRM_END) { /* this rank has left: the model is its own from now on */
         trm_error why = *err;
         TRMI_TRY(compile_model(r, NULL, 1, err));

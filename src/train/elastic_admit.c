@@ -102,26 +102,6 @@ static trm_status compare_terms(const admission_terms *mine, const admission_ter
                            "reduction, wire, buckets, batch norm, blocks)");
 }
 
-/* Gathers numbers of all ranks.   owns  caller: trmi_free(*out) */
-static trm_status gather_numbers(trm_comm *comm, const void *mine, size_t bytes, void **out,
-                                 trm_error *err) {
-    char *all;
-    TRMI_TRY(TRMI_NEW(err, all, bytes * (size_t)trm_comm_size(comm), "for the ranks of a job"));
-    const trm_collective gather = {.kind = TRM_ALLGATHER,
-                                   .send = mine,
-                                   .recv = all,
-                                   .count = (int64_t)bytes,
-                                   .dtype = TRM_UINT8,
-                                   .tag = "jobs of processes that come"};
-    trm_status status = trm_comm_run(comm, &gather, err);
-    if (status != TRM_OK) {
-        trmi_free(all);
-        return status;
-    }
-    *out = all;
-    return TRM_OK;
-}
-
 /* Compares this process with the job, whose text `source` sends. *fits: it may join.
  *   errors  those of collectives */
 static trm_status compare_job(trm_model *model, trm_comm *comm, const admission_terms *mine,
@@ -149,6 +129,10 @@ static trm_status compare_job(trm_model *model, trm_comm *comm, const admission_
 static trm_status refuse_misfits(trm_comm *comm, const uint8_t *fit, const trm_error *why,
                                  trm_error *err) {
     const int32_t me = trm_comm_rank(comm);
+    if (!fit[me] && why->status != TRM_INVALID) { /* it could not compare */
+        *err = *why;
+        return (trm_status)why->status;
+    }
     if (!fit[me]) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "this process does not fit the job that it joins: %s; start it with the "
@@ -177,7 +161,7 @@ trm_status trmi_elastic_admit(trm_model *model, const trm_train_options *run, tr
     void *gathered;
     int32_t source = -1;
     bool any = false;
-    TRMI_TRY(gather_numbers(comm, &mine, sizeof mine, &gathered, err));
+    TRMI_TRY(trmi_elastic_gather(comm, &mine, sizeof mine, &gathered, err));
     const admission_terms *all = gathered;
     for (int32_t r = trm_comm_size(comm) - 1; r >= 0; r--) {
         source = all[r].comes ? source : r;
@@ -192,7 +176,7 @@ trm_status trmi_elastic_admit(trm_model *model, const trm_train_options *run, tr
     bool fits;
     TRMI_TRY(compare_job(model, comm, &mine, &job, source, &why, &fits, err));
     const uint8_t answer = fits;
-    TRMI_TRY(gather_numbers(comm, &answer, sizeof answer, &gathered, err));
+    TRMI_TRY(trmi_elastic_gather(comm, &answer, sizeof answer, &gathered, err));
     trm_status status = refuse_misfits(comm, gathered, &why, err);
     trmi_free(gathered);
     model->elastic->comes = model->elastic->comes && status != TRM_OK;

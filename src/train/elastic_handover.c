@@ -16,23 +16,26 @@
 #include "comm/api/communicator.h"
 
 /* Contract in elastic_state.h. Declarations are plain structs; all ranks run the same program. */
-trm_status trmi_elastic_declare(trm_comm *comm, const trmi_declaration *mine,
-                                trmi_declaration **out, trm_error *err) {
-    trmi_declaration *all;
-    TRMI_TRY(TRMI_NEW(err, all, trm_comm_size(comm), "for %d ranks", trm_comm_size(comm)));
-    const trm_collective gather = {.kind = TRM_ALLGATHER,
-                                   .send = mine,
-                                   .recv = all,
-                                   .count = (int64_t)sizeof *mine,
-                                   .dtype = TRM_UINT8,
-                                   .tag = "positions of the ranks"};
-    trm_status status = trm_comm_run(comm, &gather, err);
+trm_status trmi_elastic_gather(trm_comm *comm, const void *mine, size_t bytes, void **out,
+                               trm_error *err) {
+    char *all;
+    *out = NULL;
+    TRMI_TRY(TRMI_NEW(err, all, bytes * (size_t)trm_comm_size(comm), "for the ranks of a job"));
+    trm_status status = trmi_comm_allgather(comm, mine, bytes, all, err);
     if (status != TRM_OK) {
         trmi_free(all);
         return status;
     }
     *out = all;
     return TRM_OK;
+}
+
+trm_status trmi_elastic_declare(trm_comm *comm, const trmi_declaration *mine,
+                                trmi_declaration **out, trm_error *err) {
+    void *all;
+    trm_status status = trmi_elastic_gather(comm, mine, sizeof *mine, &all, err);
+    *out = all;
+    return status;
 }
 
 void trmi_elastic_drop_whole(trmi_elastic_model *e) {

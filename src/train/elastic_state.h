@@ -79,6 +79,11 @@ typedef struct trmi_declaration {
     trmi_copies_owner parts;
 } trmi_declaration;
 
+/* elastic_handover.c: gathers `bytes` bytes of each rank, in the order of the ranks.
+ *   owns    caller: trmi_free(*out)
+ *   errors  NOMEM, those of collectives; *out is then NULL */
+trm_status trmi_elastic_gather(trm_comm *comm, const void *mine, size_t bytes, void **out,
+                               trm_error *err);
 /* Gathers the declarations of all ranks.   owns  caller: trmi_free(*out) */
 trm_status trmi_elastic_declare(trm_comm *comm, const trmi_declaration *mine,
                                 trmi_declaration **out, trm_error *err);

@@ -24,7 +24,7 @@ trm_status trmi_comm_allgather(void *context, const void *mine, size_t bytes, vo
                          .recv = all,
                          .count = (int64_t)bytes,
                          .dtype = TRM_UINT8,
-                         .tag = "memory and ranks of a communicator"};
+                         .tag = "bytes of all ranks"};
     return trm_comm_run(comm, &op, err);
 }
 

@@ -11,6 +11,7 @@
 #include "comm/launch/launch.h"
 
 #include "base/arguments.h"
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "comm/rendezvous/side_place.h"
@@ -172,15 +173,30 @@ static void describe_end(const trmi_task_process *task, char text[64]) {
     }
 }
 
-/* Returns how many ranks run, or have ended well, beside the dead one. */
+/* Returns a worker or chief that still runs, or NULL. */
+static const trmi_task_process *running_trainer(const trmi_launch *launch) {
+    for (int32_t t = 0; t < launch->count; t++) {
+        if (launch->tasks[t].running && launch->tasks[t].trains) {
+            return &launch->tasks[t];
+        }
+    }
+    return NULL;
+}
+
+/* Returns how many ranks an elastic job has beside the dead one: those that run, and those that
+ * have ended with the job. One that has left it is none. */
 static int32_t count_left(const trmi_launch *launch, const trmi_task_process *dead) {
-    int32_t left = 0;
+    int32_t running = 0, ended = 0;
     for (int32_t t = 0; t < launch->count; t++) {
         const trmi_task_process *task = &launch->tasks[t];
-        left += task->trains && task != dead &&
-                (task->running || (task->pid > 0 && rate_failure(task) == 0));
+        const bool counts = task->trains && task != dead;
+        running += counts && task->running;
+        ended += counts && !task->running && task->pid > 0 && rate_failure(task) == 0;
     }
-    return left;
+    if (ended > 0 && launch->rendezvous_path[0] != '\0') {
+        ended = (int32_t)trmi_max_i64(0, ended - trmi_place_count_left(launch->rendezvous_path));
+    }
+    return running + ended;
 }
 
 /* Returns whether an elastic job would go on without the rank if enough others are left. A failure
@@ -217,10 +233,16 @@ static void handle_task_end(trmi_launch *launch, job_state *job, int32_t index) 
         job->ending_time = task->ended_time;
     }
     bool was_signalled = job->ending || (job->drained && !task->trains);
+    const bool elastic = launch->options->elastic_least > 0;
     if (rate_failure(task) == 0) {
+        if (elastic && task->trains && launch->rendezvous_path[0] != '\0') {
+            trmi_place_add_ended(launch->rendezvous_path);
+        }
         return;
     }
-    bool is_needed = launch->options->elastic_least == 0 || goes_on_without(launch, job, task);
+    /* a rank of an elastic job that is started again joins one that runs */
+    const bool runs = running_trainer(launch) != NULL;
+    const bool is_needed = !elastic || (runs && goes_on_without(launch, job, task));
     if (!was_signalled && task->restarts_left > 0 && is_needed && !fails_again(task)) {
         task->restarts_left--;
         trmi_launch_signal(launch, task, SIGKILL); /* processes that it has left behind */
@@ -238,7 +260,8 @@ static void handle_task_end(trmi_launch *launch, job_state *job, int32_t index) 
         return; /* it ended because of the signal */
     }
     if (goes_on_without(launch, job, task)) {
-        trmi_launch_print(launch->options, "%s %s; the job goes on without it", task->name, text);
+        trmi_launch_print(launch->options, "%s %s; %s", task->name, text,
+                          runs ? "the job goes on without it" : "the others have ended the job");
         if (launch->rendezvous_path[0] != '\0') { /* the others may still wait for it there */
             trmi_place_add_lost(launch->rendezvous_path, task->index);
         }
@@ -300,16 +323,6 @@ static void handle_signal(trmi_launch *launch, job_state *job, int number) {
         job->killed = true;
         signal_all(launch, SIGKILL);
     }
-}
-
-/* Returns a worker or chief that still runs, or NULL. */
-static const trmi_task_process *running_trainer(const trmi_launch *launch) {
-    for (int32_t t = 0; t < launch->count; t++) {
-        if (launch->tasks[t].running && launch->tasks[t].trains) {
-            return &launch->tasks[t];
-        }
-    }
-    return NULL;
 }
 
 /* Acts on a parameter server that has ended with code 0 while workers, which cannot go on without

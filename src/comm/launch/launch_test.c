@@ -476,6 +476,31 @@ static void servers_are_started_again(void **state) {
     free_output(&all);
 }
 
+/* Rank 1 of an elastic job of two ends well, then rank 0 dies. If rank 1 has ended with the job,
+ * the job is good, and rank 0 has no job to join again; if it had left, the job has failed. */
+static void the_last_rank_of_an_elastic_job_dies(void **state) {
+    static const char script[] = "list=${TRIREME_RENDEZVOUS#unix:}.lost\n"
+                                 "if [ $RANK_ID = 1 ]; then %s exit 0; fi\n"
+                                 "until grep -q ended $list; do sleep 0.02; done\n"
+                                 "kill -9 $$";
+    for (int leaves = 0; leaves < 2; leaves++) {
+        spoken all;
+        char text[512];
+        snprintf(text, sizeof text, script, leaves ? "echo left >> $list;" : "");
+        forget_logs(2);
+        trm_launch_result result =
+            launch_script(text, 2, &all,
+                          &(trm_launch_options){
+                              .elastic_least = 1, .elastic_restarts = 3, .timeout_seconds = 60});
+        assert_int_equal(result.exit_code, leaves ? 128 + SIGKILL : 0);
+        assert_false(has_part(&all.say, "started again"));
+        assert_true(has_part(&all.say, leaves ? "0 ranks are left, the job needs 1"
+                                              : "the others have ended the job"));
+        free_output(&all);
+    }
+    (void)state;
+}
+
 /* A server that ends with code 0 while the job runs is an error that names it, or it is started
  * again. */
 static void servers_that_leave_early_are_missed(void **state) {
@@ -649,6 +674,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_killed_launcher_leaves_no_orphans),
         cmocka_unit_test(roles_get_their_tf_config),
         cmocka_unit_test(servers_are_started_again),
+        cmocka_unit_test(the_last_rank_of_an_elastic_job_dies),
         cmocka_unit_test(servers_that_leave_early_are_missed),
         cmocka_unit_test(dry_runs_change_nothing),
         cmocka_unit_test(tables_give_the_devices),

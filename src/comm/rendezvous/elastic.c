@@ -141,6 +141,7 @@ static trm_status create_elastic(const trm_cluster *cluster, const trm_elastic_o
     e->options.decision_seconds =
         e->options.decision_seconds > 0 ? e->options.decision_seconds : 120;
     e->now.ballot = -1;
+    e->base.ballot = -1;
     e->vote = TRMI_VOTE_NONE;
     e->meeting.lock_fd = -1;
     pthread_condattr_init(&monotonic);
@@ -262,6 +263,7 @@ void trm_elastic_destroy(trm_elastic *e) {
     trmi_door_close(e);
     trmi_listener_close(&e->meeting);
     trmi_members_free(&e->now);
+    trmi_members_free(&e->base);
     trmi_members_free(&e->vote.accepted);
     trmi_free(e->guests);
     pthread_cond_destroy(&e->changed);
@@ -395,18 +397,6 @@ static void add_number(char text[96], int32_t *count, int32_t number) {
     }
 }
 
-/* Appends the numbers of the members of `a` that `b` has not: of those that have left in order, or
- * of the others. */
-static void list_missing(const trmi_members *a, const trmi_members *b, bool left, char text[96],
-                         int32_t *count) {
-    for (int32_t i = 0; i < a->count; i++) {
-        uint64_t id = a->list[i].id;
-        if (trmi_members_find(b, id) < 0 && trmi_members_has_left(b, id) == left) {
-            add_number(text, count, a->list[i].number);
-        }
-    }
-}
-
 /* Appends the numbers of the ranks of the job that have died before the first epoch began. Only its
  * members know how many there were to be. */
 static void list_early(const trm_elastic *e, const trmi_members *first, trm_membership *m) {
@@ -422,18 +412,46 @@ static void list_early(const trm_elastic *e, const trmi_members *first, trm_memb
     }
 }
 
-/* Describes what differs between the epoch before and the present one. */
-static void describe_change(trm_elastic *e, const trmi_members *before) {
+/* Describes what differs between the epoch `before` and the present one. before->list[].leaves: the
+ * member has left in order, in this epoch or one in between. */
+static void describe_change(trm_elastic *e, trmi_members *before) {
     trm_membership *m = &e->membership;
     m->lost[0] = m->left[0] = m->joined[0] = '\0';
     m->lost_count = m->left_count = m->joined_count = 0;
     pthread_mutex_lock(&e->lock);
     list_early(e, before, m);
-    list_missing(before, &e->now, false, m->lost, &m->lost_count);
-    list_missing(before, &e->now, true, m->left, &m->left_count);
-    list_missing(&e->now, before, false, m->joined, &m->joined_count);
+    for (int32_t i = 0; i < before->count; i++) {
+        trmi_member *member = &before->list[i];
+        member->leaves = member->leaves != 0 || trmi_members_has_left(&e->now, member->id);
+        if (trmi_members_find(&e->now, member->id) < 0) {
+            add_number(member->leaves ? m->left : m->lost,
+                       member->leaves ? &m->left_count : &m->lost_count, member->number);
+        }
+    }
+    for (int32_t i = 0; i < e->now.count; i++) {
+        if (trmi_members_find(before, e->now.list[i].id) < 0) {
+            add_number(m->joined, &m->joined_count, e->now.list[i].number);
+        }
+    }
     pthread_mutex_unlock(&e->lock);
 }
+
+/* Copies the present list. No member of the copy has left. */
+static trm_status copy_present(trm_elastic *e, trmi_members *out, trm_error *err) {
+    pthread_mutex_lock(&e->lock);
+    trm_status status = trmi_members_copy(out, &e->now, err);
+    pthread_mutex_unlock(&e->lock);
+    for (int32_t i = 0; status == TRM_OK && i < out->count; i++) {
+        out->list[i].leaves = 0;
+    }
+    return status;
+}
+
+trm_status trmi_elastic_begin_change(trm_elastic *e, trm_error *err) {
+    return copy_present(e, &e->base, err);
+}
+
+void trmi_elastic_end_change(trm_elastic *e) { trmi_members_free(&e->base); }
 
 /* Decides and meets until an epoch has begun. */
 static trm_status begin_epoch(trm_elastic *e, uint64_t suspect, trm_error *err) {
@@ -483,10 +501,7 @@ static uint64_t abandon_epoch(trm_elastic *e, const trmi_members *members, trm_e
 trm_status trmi_elastic_stand_alone(trm_elastic *e, const trm_error *cause, trm_error *err) {
     trmi_members members = {.ballot = -1};
     trm_error why = *cause;
-    pthread_mutex_lock(&e->lock);
-    trm_status status = trmi_members_copy(&members, &e->now, err);
-    pthread_mutex_unlock(&e->lock);
-    TRMI_TRY(status);
+    TRMI_TRY(copy_present(e, &members, err));
     e->suspect = abandon_epoch(e, &members, &why);
     e->membership.rank = -1;
     trmi_members_free(&members);
@@ -514,20 +529,20 @@ trm_status trm_elastic_recover(trm_elastic *e, const trm_error *cause, trm_error
     trm_error own;
     trm_error why = cause != NULL ? *cause : (trm_error){.rank = -1};
     err = err != NULL ? err : &own;
-    pthread_mutex_lock(&e->lock);
-    trm_status status = trmi_members_copy(&before, &e->now, err);
-    pthread_mutex_unlock(&e->lock);
-    TRMI_TRY(status);
+    TRMI_TRY(copy_present(e, &before, err));
     uint64_t suspect = abandon_epoch(e, &before, &why);
     suspect = suspect != 0 ? suspect : e->suspect;
     e->suspect = 0;
-    status = begin_epoch(e, suspect, err);
+    trm_status status = begin_epoch(e, suspect, err);
     if (status == TRM_OK) {
-        describe_change(e, &before);
+        describe_change(e, e->base.list != NULL ? &e->base : &before);
         settle_wish(e);
         e->membership.seconds = trmi_os_now() - begin;
     } else {
         e->membership.rank = -1;
+        if (status == TRM_END) { /* a launcher must not take its good end for that of the job */
+            trmi_place_add_left(&e->place->place);
+        }
     }
     trmi_members_free(&before);
     return status;

@@ -53,6 +53,7 @@ struct trm_elastic {
     atomic_bool leaving; /* this process wants to leave the job */
     bool wished;         /* it did when the last decision began */
     uint64_t suspect;    /* id of the member whose loss made this process stand alone; 0: none */
+    trmi_members base;   /* with which trmi_elastic_begin_change began; list NULL: none has */
 
     pthread_mutex_t lock;    /* protects the members below */
     pthread_cond_t changed;  /* a guest has come, the epoch has changed, or `stop` is set */
@@ -118,6 +119,12 @@ int32_t trmi_elastic_first_ranks(const trm_elastic *elastic);
 int32_t trmi_elastic_least(const trm_elastic *elastic);
 /* Returns whether the job may lose so many of its present ranks (options.least). */
 bool trmi_elastic_may_lose(const trm_elastic *elastic, int64_t ranks);
+
+/* A change of the ranks may take several epochs, because one of them fails before all have its
+ * state. Between these calls trm_elastic_recover says what differs from the epoch of the first.
+ *   errors  NOMEM */
+trm_status trmi_elastic_begin_change(trm_elastic *elastic, trm_error *err);
+void trmi_elastic_end_change(trm_elastic *elastic);
 
 /* Leaves the present epoch after an error `cause`; until trm_elastic_recover this process is a
  * member of the job with a communicator of its own (membership.rank is -1).

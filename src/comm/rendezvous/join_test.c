@@ -267,6 +267,29 @@ static void an_ended_meeting_is_left(void **state) {
     (void)state;
 }
 
+/* A rank that comes to an elastic job that has ended is told so, long before its deadline. */
+static void a_job_that_has_ended_is_not_waited_for(void **state) {
+    char folder[] = "/tmp/joinXXXXXX", where[64], list[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(where, sizeof where, "unix:%s/place", folder);
+    snprintf(list, sizeof list, "%s/place.lost", folder);
+    trmi_place_add_ended(where + strlen("unix:"));
+    for (int32_t rank = 0; rank < 2; rank++) {
+        listening l = {.place = where};
+        trmi_join join;
+        trm_error err;
+        trm_bootstrap *bootstrap = NULL;
+        prepare_rank(where, rank, &join);
+        join.running = hear_running;
+        join.running_context = &l;
+        assert_int_equal(trmi_side_meet(&join, &bootstrap, &err), TRM_PEER);
+        assert_non_null(strstr(err.message, "has come to an elastic job that has ended"));
+    }
+    unlink(list);
+    rmdir(folder);
+    (void)state;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(msruns_workers_number_themselves),
@@ -274,6 +297,7 @@ int main(void) {
         cmocka_unit_test(hccl_says_how_a_rank_is_reached),
         cmocka_unit_test(a_herald_brings_the_doors),
         cmocka_unit_test(an_ended_meeting_is_left),
+        cmocka_unit_test(a_job_that_has_ended_is_not_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

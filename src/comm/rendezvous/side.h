@@ -166,6 +166,10 @@ void trmi_reception_close(trmi_reception *reception, const trmi_join *join);
 void trmi_side_refuse(trmi_link *link, trm_status status, const char *format, ...) TRM_PRINTF(3, 4);
 /* Fails with PEER once join->abandoned says so. */
 trm_status trmi_side_check_abandoned(const trmi_join *join, trm_error *err);
+/* Fails with PEER where an elastic job has ended: one of its ranks has ended well, and the last
+ * `attempts` attempts (five a second) have found no other. Attempts are counted, not seconds,
+ * because a process that was stopped has not looked for any. */
+trm_status trmi_side_check_ended(const trmi_join *join, int32_t attempts, trm_error *err);
 /* rendezvous_tcp.c: a job whose ranks need no cluster description to meet, because each knows its
  * rank, the size, the token and where rank 0 listens (join->hello, token, place or listener): an
  * epoch of an elastic job. Errors as trm_cluster_join. */

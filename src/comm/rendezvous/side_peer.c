@@ -27,6 +27,9 @@
 
 /* rank 0 answers a proof within this time; interval of log messages */
 static const double answer_seconds = 5, say_seconds = 10;
+/* attempts in a row, five a second, that find no rank of a job that has ended; attempts since one
+ * has found another token than this rank's, until that is final */
+enum { ENDED_ATTEMPTS = 30, TOKEN_ATTEMPTS = 30 };
 
 /* Contract in side.h. Each rank gets its own number and nonce; the list of ranks is the same for
  * all. */
@@ -225,6 +228,15 @@ trm_status trmi_side_check_abandoned(const trmi_join *join, trm_error *err) {
                : TRM_OK;
 }
 
+trm_status trmi_side_check_ended(const trmi_join *join, int32_t attempts, trm_error *err) {
+    return join->running != NULL && attempts >= ENDED_ATTEMPTS && trmi_place_has_ended(&join->place)
+               ? TRMI_FAIL(err, TRM_PEER,
+                           "rank %d has come to an elastic job that has ended: a rank of it has "
+                           "ended well, and none was at %.60s in %d attempts",
+                           join->hello.rank, join->place.text, attempts)
+               : TRM_OK;
+}
+
 /* The findings of one attempt to join. */
 typedef struct attempt {
     bool reached;     /* the place has let this rank in */
@@ -292,15 +304,19 @@ bool trmi_side_leads(const trmi_join *join) {
  * deadline passes. PENDING: this rank has to listen itself (trmi_side_leads). */
 trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
     double start = trmi_os_now(), said = start, deadline = start + join->options.timeout_seconds;
-    double wrong_since = 0, pause = 0.01;
+    double pause = 0.01;
     bool reached = false;
+    int32_t absent = 0;       /* attempts in a row that have found no process */
+    int32_t since_wrong = -1; /* attempts since the first that found another token; -1: none has */
     trm_error why, wrong_why = {0}, refusal = {0};
     for (int32_t number = 0;; number++) {
         attempt shown;
         TRMI_TRY(trmi_side_check_abandoned(join, err));
+        TRMI_TRY(trmi_side_check_ended(join, absent, err));
         trm_status status = try_to_join(side, join, number, deadline, &shown, &why);
         double now = trmi_os_now();
         reached = reached || shown.reached;
+        absent = shown.reached ? 0 : absent + 1;
         if (join->once && reached && !shown.reached && why.sys_errno == ECONNREFUSED) {
             return TRMI_FAIL(err, TRM_PEER, "rank 0 has ended the meeting of %d ranks at %.60s",
                              join->hello.size, join->place.text);
@@ -315,13 +331,14 @@ trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
             return TRMI_FAIL(err, TRM_PENDING, "the ranks below rank %d are lost",
                              join->hello.rank);
         }
-        /* A wrong token is final after 5 s: until then it may be the file of a job that has just
-         * ended. */
+        /* A wrong token is final if it is still wrong after TOKEN_ATTEMPTS, about 5 s: until then
+         * it may be the file of a job that has just ended. */
+        since_wrong += since_wrong >= 0 || shown.wrong_token;
         if (shown.wrong_token) {
-            wrong_since = wrong_since > 0 ? wrong_since : now;
             wrong_why = why;
         }
-        if (wrong_since > 0 && (now - wrong_since > 5 || now >= deadline)) {
+        if (since_wrong >= 0 &&
+            (now >= deadline || (shown.wrong_token && since_wrong >= TOKEN_ATTEMPTS))) {
             return TRMI_FAIL(err, TRM_INVALID, "%s; give all ranks the same file",
                              wrong_why.message);
         }

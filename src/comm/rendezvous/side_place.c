@@ -387,10 +387,13 @@ trm_status trmi_connect(const trmi_place *place, int32_t attempt, int *fd, uint8
     return connect_tcp(place->tcp.host, place->tcp.port + attempt % place->ports, fd, err);
 }
 
-/* ---- processes that died before the meeting -------------------------------------------------- */
+/* ---- what became of the processes of a job --------------------------------------------------- */
 
-/* Opens the file beside a place in which ranks that have died are noted. */
-static int open_lost(const char *path, int flags) {
+/* The lines of the list that are no numbers of ranks. */
+static const char met_line[] = "met\n", ended_line[] = "ended\n", left_line[] = "left\n";
+
+/* Opens the list beside a place. */
+static int open_list(const char *path, int flags) {
     char name[120];
     snprintf(name, sizeof name, "%s.lost", path);
     return open(name, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -399,7 +402,7 @@ static int open_lost(const char *path, int flags) {
 /* Appends a line; one write, so that lines of several processes do not mix. */
 static void add_line(const char *path, const char *line) {
     int fd = trmi_os_private_dir(path, NULL) == TRM_OK
-                 ? open_lost(path, O_WRONLY | O_CREAT | O_APPEND)
+                 ? open_list(path, O_WRONLY | O_CREAT | O_APPEND)
                  : -1;
     if (fd >= 0) {
         (void)!write(fd, line, strlen(line));
@@ -413,38 +416,65 @@ void trmi_place_add_lost(const char *path, int32_t rank) {
     add_line(path, line);
 }
 
-void trmi_place_end_lost(const trmi_place *place) {
+void trmi_place_add_ended(const char *path) { add_line(path, ended_line); }
+
+void trmi_place_add_left(const trmi_place *place) {
     if (place->kind == TRMI_PLACE_UNIX) {
-        add_line(place->path, "met\n");
+        add_line(place->path, left_line);
     }
 }
 
-/* Contract in side_place.h. The line "met" says that the ranks have met since: earlier deaths no
- * longer matter. */
-int32_t trmi_place_read_lost(const trmi_place *place, bool *lost, int32_t size) {
-    int fd = place->kind == TRMI_PLACE_UNIX ? open_lost(place->path, O_RDONLY) : -1;
+void trmi_place_end_lost(const trmi_place *place) {
+    if (place->kind == TRMI_PLACE_UNIX) {
+        add_line(place->path, met_line);
+    }
+}
+
+/* What the list says: how often each line is there. */
+typedef struct place_list {
+    int32_t lost, met, ended, left;
+} place_list;
+
+/* Reads the list; sets lost[rank] for each rank below `size` that is in it. */
+static place_list read_list(const char *path, bool *lost, int32_t size) {
+    int fd = open_list(path, O_RDONLY);
     FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
     char line[16];
-    int32_t count = 0;
-    bool ended = false;
-    memset(lost, 0, (size_t)size * sizeof *lost);
+    place_list list = {0};
     while (file != NULL && fgets(line, sizeof line, file) != NULL) {
         char *end;
         const long rank = strtol(line, &end, 10);
-        ended = ended || strcmp(line, "met\n") == 0;
+        list.met += strcmp(line, met_line) == 0;
+        list.ended += strcmp(line, ended_line) == 0;
+        list.left += strcmp(line, left_line) == 0;
         if (end > line && *end == '\n' && rank >= 0 && rank < size && !lost[rank]) {
             lost[rank] = true;
-            count++;
+            list.lost++;
         }
     }
     if (file != NULL) {
         fclose(file);
     }
-    if (ended) {
+    return list;
+}
+
+int32_t trmi_place_read_lost(const trmi_place *place, bool *lost, int32_t size) {
+    memset(lost, 0, (size_t)size * sizeof *lost);
+    if (place->kind != TRMI_PLACE_UNIX) {
+        return 0;
+    }
+    const place_list list = read_list(place->path, lost, size);
+    if (list.met > 0) {
         memset(lost, 0, (size_t)size * sizeof *lost);
     }
-    return ended ? 0 : count;
+    return list.met > 0 ? 0 : list.lost;
 }
+
+bool trmi_place_has_ended(const trmi_place *place) {
+    return place->kind == TRMI_PLACE_UNIX && read_list(place->path, NULL, 0).ended > 0;
+}
+
+int32_t trmi_place_count_left(const char *path) { return read_list(path, NULL, 0).left; }
 
 void trmi_local_address(int fd, char *text, size_t size) {
     struct sockaddr_storage own;

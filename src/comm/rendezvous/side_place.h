@@ -53,14 +53,22 @@ void trmi_listener_close(trmi_listener *listener);
 trm_status trmi_connect(const trmi_place *place, int32_t attempt, int *fd, uint8_t secret[32],
                         trm_error *err);
 
-/* The processes that were to meet at a unix socket and have died before, in a file beside it
- * (PATH.lost). A launcher notes each; rank 0 ends the list before the ranks have met, because later
- * deaths are none of the meeting. */
+/* ---- what became of the processes of a job that meets at a unix socket -----------------------
+ * A list in a file beside the socket (PATH.lost), one line each; empty at other kinds of place. A
+ * launcher notes the ranks that have died and those that have ended well, a rank of an elastic job
+ * that it leaves. */
 void trmi_place_add_lost(const char *path, int32_t rank);
+void trmi_place_add_ended(const char *path);
+void trmi_place_add_left(const trmi_place *place);
+/* Rank 0 ends the list of the dead before the ranks have met, because later deaths are none of the
+ * meeting. */
 void trmi_place_end_lost(const trmi_place *place);
-/* Sets lost[rank] for the ranks below `size` that are in the list, unless it has ended. Returns
- * their number; 0 at another kind of place. */
+/* Sets lost[rank] for the ranks below `size` that have died before the meeting. Returns their
+ * number. */
 int32_t trmi_place_read_lost(const trmi_place *place, bool *lost, int32_t size);
+/* Returns whether a rank of the job has ended well; how many have left it. */
+bool trmi_place_has_ended(const trmi_place *place);
+int32_t trmi_place_count_left(const char *path);
 
 /* Writes the numeric local address of a connected socket ("127.0.0.1" for unix sockets). */
 void trmi_local_address(int fd, char *text, size_t size);

@@ -329,8 +329,9 @@ static trm_status wait_for_all(forming *form, trm_error *err) {
         snprintf(enough, sizeof enough, "; the elastic job begins with %d of them",
                  form->join->least);
     }
-    while (count_missing(form) > 0 && !begins_without(form, start)) {
+    for (int32_t rounds = 0; count_missing(form) > 0 && !begins_without(form, start); rounds++) {
         TRMI_TRY(trmi_side_check_abandoned(form->join, err));
+        TRMI_TRY(trmi_side_check_ended(form->join, rounds, err));
         TRMI_TRY(serve_round(form, err));
         double now = trmi_os_now();
         if (now - start >= limit && count_missing(form) > 0) {
