@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <trireme/elastic.h>
+#include <trireme/dist.h>
 
 enum { HIDDEN = 16, SAMPLES = 4096, BATCH = 256, WEIGHTS = 4 * HIDDEN + 1 };
 

@@ -7,7 +7,7 @@ cd "$1" || exit 2
 awk '
 BEGIN {
     # public headers that are not named after their room
-    home["plan"] = home["estimator"] = "train"
+    home["plan"] = "train"
     home["dist"] = "comm"; home["nn"] = "models"; home["io"] = "save"
 }
 FILENAME == "LAYERS" {

@@ -7,15 +7,17 @@
  * creates its model. An executor (trireme/exec.h) gets the ranks as parallel.comm
  * (trm_distribute_comm).
  *
- *     trm_distribute_shard_and_rebatch(NULL, NULL, 256, &batch, &err);
- *     trm_distribute_broadcast(NULL, weights, count, 0, &err);
- *     trm_distribute_all_reduce(NULL, gradients, count, TRM_REDUCTION_MEAN, &err);      each step
+ *     trm_distribute_shard_and_rebatch(NULL, data, 256, &batch, &err);     data of this rank
+ *     trm_distribute_broadcast(NULL, weights, count, 0, &err);             equal initial weights
+ *     ... in each step, after the gradients of `batch` samples and before the update:
+ *     trm_distribute_all_reduce(NULL, gradients, count, TRM_REDUCTION_MEAN, &err);
  *
  * Sections:
  *
  *   cluster       rank, size, hosts and roles of this process; rank tables; the job's token
  *   launching     the processes of a job on this host
  *   collectives   communicators, and operations on them
+ *   elastic jobs  ranks that die, leave or join while the others go on
  *   three calls   data, weights and gradients of a program of your own */
 #ifndef TRIREME_DIST_H
 #define TRIREME_DIST_H
@@ -39,8 +41,7 @@ extern "C" {
  *
  * Sources, the first that is there counts: flags, TF_CONFIG, rank table (RANK_TABLE_FILE), CM_*,
  * trireme run, torchrun (also PyTorchJob), Open MPI, MPICH/PMI, PMIx, MVAPICH, Slurm step,
- * MindSpore's MS_*; else a single process. Two sources that disagree are an error that names both.
- */
+ * MindSpore's MS_*; else a single process. Two that disagree are an error that names both. */
 
 /* Role of a process in a job. */
 typedef enum trm_role {
@@ -285,10 +286,8 @@ TRM_API TRM_MUST_USE trm_status trm_token_read(const char *path, uint8_t token[3
 /* Starts the processes of a job on this host, one for each rank or role, and ends them together.
  * Over several hosts another launcher starts them: docs/guides/launchers.md.
  *
- *     trm_launch_options options = {.ranks = 8, .command = argv + 3, .environment = environ,
- *                                   .write = print, .directory = "."};
- *     trm_launch_result result;
- *     trm_launch(&options, &result, &err);
+ *     trm_launch(&(trm_launch_options){.ranks = 8, .command = argv + 3, .environment = environ,
+ *                                      .write = print}, &result, &err);
  *     return result.exit_code;
  *
  * Each rank i has a directory device<i> with train.log<i> (its output) and env<i>.log (its
@@ -652,18 +651,106 @@ TRM_API TRM_MUST_USE trm_status trm_comm_health(trm_comm *comm, trm_error *err);
  *   param    cause: NULL = CANCELLED */
 TRM_API void trm_comm_abort(trm_comm *comm, const trm_error *cause);
 
+/* ==== elastic jobs =========================================================================== */
+
+/* A job that goes on when ranks die, leave or join. A model of trireme/train.h needs only
+ * trm_model_options.elastic; the calls below are for training loops of your own. The ranks of the
+ * job form *epochs*: in each epoch the ranks are numbered anew, in their old order, and have a
+ * communicator of their own.
+ *
+ *     trm_elastic_create(cluster, &options, &job, &err);
+ *     status = membership.epoch > 0 ? TRM_OK : trm_elastic_recover(job, NULL, &err);   joins a job
+ *     while (status == TRM_OK && step < steps) {
+ *         status = one_step(trm_elastic_comm(job), ..., &err);
+ *         if (trm_elastic_can_recover(status) || (all ranks have agreed that one wants a change)) {
+ *             status = trm_elastic_recover(job, &err, &err);    a new communicator, other ranks
+ *             ... END: this rank has left, else agree on the step, hand over the state, go on ...
+ *         }
+ *     } */
+
+/* A process's place in an elastic job. */
+typedef struct trm_elastic trm_elastic;
+
+/* Options of an elastic job. */
+typedef struct trm_elastic_options {
+    int32_t least; /* the job fails with PEER when fewer ranks are left; 0 = 1 */
+    int32_t most;  /* no process joins while the job has so many ranks; 0 = 1024 */
+    /* a rank that does not come to the decision about the next epoch is given up after so long, or
+     * after join.stall_seconds if its process is stopped or its host silent, and ended with SIGKILL
+     * if it is on this host; 0 = 120 */
+    double decision_seconds;
+    trm_join_options join; /* of each epoch; its texts are borrowed until trm_elastic_destroy */
+    trm_comm_options comm; /* of each epoch; borrowed as `join` */
+} trm_elastic_options;
+
+/* The ranks of an epoch. */
+typedef struct trm_membership {
+    int64_t epoch; /* 1 = the first, 0 = this process has not joined yet */
+    int32_t rank;  /* of this process; -1 = it is in no epoch */
+    int32_t ranks; /* of the epoch */
+    /* numbers of the ranks that the last epoch had and this one has not, because they were lost or
+     * have left in order, and of those that are new: a number is the rank in the first epoch, and
+     * stays the same. Texts "2, 5" */
+    char lost[96], left[96], joined[96];
+    int32_t lost_count, left_count, joined_count;
+    double seconds; /* that the last trm_elastic_recover took; of a model, until it could go on */
+    /* of a model: steps that were computed again; ranks at the end without samples, which wait */
+    int32_t redone_steps, spare_ranks;
+    /* of a model: step of the checkpoint from which the ranks went on, because a part of the state
+     * was lost; 0 = none */
+    int64_t restored_step;
+    /* whether this process has asked to leave and had to stay, because fewer than `least` ranks
+     * would have been left */
+    bool stays;
+} trm_membership;
+
+/* Meets the other ranks of an elastic job (trm_cluster_join). Where the job runs already, this
+ * process comes later: it is alone, with a communicator of its own, until trm_elastic_recover has
+ * made it a member. It needs what the first ranks had: the rendezvous, and the token if it is on
+ * another host. Where more than half of the ranks have come to a TCP address or a file, and
+ * `least`, and no other one for 10 s (a quarter of join.timeout_seconds, if that is less), the job
+ * begins without the others, which join when they come.
+ *   param    cluster: may be destroyed afterwards
+ *            options: NULL = defaults
+ *   errors   INVALID (least above most), those of trm_cluster_join and trm_comm_create
+ *   owns     caller: trm_elastic_destroy(*out) */
+TRM_API TRM_MUST_USE trm_status trm_elastic_create(const trm_cluster *cluster,
+                                                   const trm_elastic_options *options,
+                                                   trm_elastic **out, trm_error *err);
+/* Leaves the job in order and frees it. NULL is accepted. */
+TRM_API void trm_elastic_destroy(trm_elastic *elastic);
+/* Returns the communicator of the present epoch; NULL while there is none, after a failed recovery.
+ *   owns     the elastic job, until the next trm_elastic_recover */
+TRM_API trm_comm *trm_elastic_comm(const trm_elastic *elastic);
+/* Describes the present epoch. */
+TRM_API void trm_elastic_get_membership(const trm_elastic *elastic, trm_membership *out);
+/* Returns whether an operation failed for a reason that a new epoch removes: a rank that died or
+ * does not answer (PEER, TIMEOUT). */
+TRM_API bool trm_elastic_can_recover(trm_status status);
+/* Makes this process leave the job with the next trm_elastic_recover, which then returns END. Where
+ * fewer than `least` ranks would be left, it stays, and its wish is over: trm_membership has
+ * `stays`, and the program may end the job on all ranks.
+ *   threads  any; may be called from a signal handler */
+TRM_API void trm_elastic_request_leave(trm_elastic *elastic);
+/* Returns whether a process wants to leave or to join, as far as this rank knows. The ranks agree
+ * on it between two steps, and all call trm_elastic_recover.
+ *   threads  any */
+TRM_API bool trm_elastic_wants_change(trm_elastic *elastic);
+/* Decides with the other survivors on the ranks of the next epoch and makes its communicator. Every
+ * communicator of the old epoch is gone: those split from it must be destroyed before the call.
+ *   param    cause: error of the operation that failed; NULL = not known, or none failed
+ *   errors   END (this process has left: trm_elastic_request_leave), TIMEOUT (no place became free
+ *            in join.timeout_seconds), PEER (fewer than `least` ranks; the survivors are no
+ *            majority and the death of the others is not proven; this rank was given up by the
+ *            others), INVALID (this process has come with other options of the communicator than
+ *            the ranks have, which go on without it: it calls trm_elastic_destroy), NOMEM, IO */
+TRM_API TRM_MUST_USE trm_status trm_elastic_recover(trm_elastic *elastic, const trm_error *cause,
+                                                    trm_error *err);
+
 /* ==== three calls =========================================================================== */
 
-/* Three calls that make a training program of any framework run on many ranks. On one device they
- * have no effect.
- *
- *     trm_distribute_shard_and_rebatch(NULL, data, 256, &batch, &err);     data of this rank
- *     trm_distribute_broadcast(NULL, weights, count, 0, &err);             equal initial weights
- *     for (...) {
- *         ... gradients of `batch` samples ...
- *         trm_distribute_all_reduce(NULL, gradients, count, TRM_REDUCTION_MEAN, &err);
- *         ... update ...
- *     }
+/* Three calls that make a training program of any framework run on many ranks, as the example at
+ * the beginning of this header. On one device they have no effect.
  *
  * NULL in the place of trm_ranks means the process's own ranks, which trm_join, or else the
  * first call with NULL, joins. This rank leaves them when the process ends: after exit(0) it has

@@ -16,6 +16,12 @@
  *
  * An exec takes all its memory in trm_exec_create; steps allocate nothing.
  *
+ * Sections:
+ *
+ *   (without title)   options, creation, the step, variables, and what a program consists of
+ *   many ranks        collective calls
+ *   context options   options of many ranks by name
+ *
  *   threads  one thread at a time per exec; kernels use OpenMP inside */
 #ifndef TRIREME_EXEC_H
 #define TRIREME_EXEC_H
@@ -584,6 +590,89 @@ typedef struct trm_program_profile {
  *   level    unstable */
 TRM_API TRM_MUST_USE trm_status trm_exec_profile(trm_exec *exec, const trm_profile_options *options,
                                                  trm_program_profile *out, trm_error *err);
+
+/* ==== context options ======================================================================= */
+
+/* Members of trm_parallel_options by name, as MindSpore's set_auto_parallel_context takes them. A
+ * context belongs to the code that made it; there is no global one. trm_model_create reads it
+ * (trireme/train.h); a loop of your own calls trm_context_resolve.
+ *
+ *     trm_context *context;
+ *     trm_context_create(&context, &err);
+ *     trm_context_set(context, "parallel_mode", "data_parallel", &err);
+ *     trm_context_set(context, "mirror_mean", "true", &err);
+ *     trm_model_options options = {.exec = {.parallel = {.comm = comm}}, .context = context, ...};
+ *     trm_model_create(&options, &model, &err);
+ *     puts(trm_context_get(context, "device_num"));               the ranks of comm
+ *     trm_context_reset(context);                                 before the next case
+ *
+ * Values are words and numbers in text, as on a command line; trm_context_option_at gives the table
+ * of all options (`trireme help context` prints it).
+ *
+ *   threads  one thread at a time per context */
+
+/* Options of parallel training by name. */
+typedef struct trm_context trm_context;
+
+/* Creates a context with all options at their defaults.
+ *   errors   NOMEM
+ *   owns     caller: trm_context_destroy(*out) */
+TRM_API TRM_MUST_USE trm_status trm_context_create(trm_context **out, trm_error *err);
+/* Frees the context. NULL is accepted. */
+TRM_API void trm_context_destroy(trm_context *context);
+
+/* Sets one option; strings are copied. Words and truth values may be in upper or lower case.
+ *   errors   INVALID (no such option, with the nearest name; a value outside of its range) */
+TRM_API TRM_MUST_USE trm_status trm_context_set(trm_context *context, const char *name,
+                                                const char *value, trm_error *err);
+/* Returns the value of an option: the one that was set, else the default. device_num and
+ * global_rank are those of the communicator once a model has been made.
+ *   returns  NULL: no such option
+ *   owns     the context: valid until the next call with it */
+TRM_API const char *trm_context_get(const trm_context *context, const char *name);
+/* Returns true if the option was set since the last reset; false if there is no such option. */
+TRM_API bool trm_context_is_set(const trm_context *context, const char *name);
+/* Sets every option to its default. */
+TRM_API void trm_context_reset(trm_context *context);
+
+/* Returns true if the context, in a split mode, makes each of `ranks` ranks read its own samples:
+ * full_batch false, dataset_strategy data_parallel, or tuples that cut each input by samples into
+ * `ranks` parts.
+ *   level    expert */
+TRM_API bool trm_context_own_samples(const trm_context *context, int32_t ranks);
+
+/* Checks the options against each other: the errors of trm_context_resolve that hold for any ranks.
+ *   errors   INVALID, UNSUPPORTED: as trm_context_resolve */
+TRM_API TRM_MUST_USE trm_status trm_context_check(const trm_context *context, trm_error *err);
+
+/* Checks the options against each other and against the ranks, and translates them to
+ * trm_parallel_options. trm_model_create does this for a model.
+ *   param    comm: NULL = one rank
+ *            parallel: written; lists in it belong to the context, until it is set, reset or
+ *            destroyed; in mode stand_alone comm is NULL
+ *            accumulate: grad_accumulation_step, written
+ *   errors   INVALID (options that exclude each other, device_num different from the number of
+ *            ranks, an option of another parallel_mode), UNSUPPORTED (a value that the mode does
+ *            not carry out)
+ *   level    expert */
+TRM_API TRM_MUST_USE trm_status trm_context_resolve(trm_context *context, trm_comm *comm,
+                                                    trm_parallel_options *parallel,
+                                                    int32_t *accumulate, trm_error *err);
+
+/* One option of a context. */
+typedef struct trm_context_option {
+    const char *name;     /* as trm_context_set takes it */
+    const char *alias;    /* older name that is accepted too; NULL = none */
+    const char *values;   /* "true|false", "1 to 4096", "20,35" */
+    const char *fallback; /* default; "" = none */
+    const char *modes;    /* parallel modes in which it may be set */
+    const char *meaning;  /* one sentence */
+} trm_context_option;
+/* Gives option `index` of the table.
+ *   returns  false after the last one
+ *   owns     static strings
+ *   threads  any */
+TRM_API bool trm_context_option_at(int32_t index, trm_context_option *out);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/io.h: files that training writes and reads: checkpoints and safetensors, event files and
- * metrics, NumPy's formats, and the inspection of any of them. trireme/train.h writes most of
- * them by itself; this header is for programs with a loop of their own and for tools.
+ * metrics, NumPy's formats, the inspection of any of them, and the export of a model's weights.
+ * trireme/train.h writes most of them by itself; this header is for programs with a loop of their
+ * own and for tools.
  *
  *     trm_tensor weights = {.data = w, .dtype = TRM_FLOAT32, .shape = trm_shape_of(10, 784)};
  *     trm_npy_write("fc.npy", &weights, &err);
@@ -12,6 +13,8 @@
 #define TRIREME_IO_H
 
 #include "trireme/base.h"
+#include "trireme/data.h"
+#include "trireme/nn.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -492,6 +495,66 @@ typedef struct trm_inspect_options {
  *            (neither a file nor a directory), IO */
 TRM_API TRM_MUST_USE trm_status trm_inspect(const char *path, const trm_inspect_options *options,
                                             trm_line_sink sink, void *context, trm_error *err);
+
+/* ==== export ================================================================================ */
+
+/* Weights of a model for other programs. Files appear complete or not at all. */
+
+/* Writes parameters and states in plain float32 by the network's names (torchvision's).
+ *   errors   IO, NOSPACE, NOMEM */
+TRM_API TRM_MUST_USE trm_status trm_export_safetensors(trm_model *model, const char *path,
+                                                       trm_error *err);
+/* Writes parameters and states as arrays for numpy.load.
+ *   errors   IO, NOSPACE, NOMEM */
+TRM_API TRM_MUST_USE trm_status trm_export_npz(trm_model *model, const char *path, trm_error *err);
+/* Writes the evaluation network from its input ("image", with an open batch) to "logits", opset 17.
+ * The model must have been made with evaluation_only.
+ *   errors   UNSUPPORTED (naming an operator that ONNX cannot express here), INVALID (no
+ *            evaluation_only), IO, NOSPACE, NOMEM */
+TRM_API TRM_MUST_USE trm_status trm_export_onnx(trm_model *model, const char *path, trm_error *err);
+
+/* ---- Hugging Face folders -------------------------------------------------------------------- */
+
+/* Folders as transformers writes and reads them: config.json, weights as safetensors, tokenizer.
+ * There are those of language models, and of the image model vit. trm_model_load takes them, too.
+ */
+
+/* Options of an exported folder. Zero means the default, except for `model`. */
+typedef struct trm_huggingface_options {
+    const char *model;                   /* name of the language model, or vit */
+    const trm_language_options *network; /* options that it was built with; NULL = all zeros */
+    const trm_vit_options *vit;          /* vit: options that it was built with; NULL = all zeros */
+    const trm_tokenizer *tokenizer;      /* written, too; NULL = none */
+    int64_t shard_bytes;                 /* most bytes of a file of weights; 0 = 5e9 */
+    /* a network with adapters: they are added to the weights; false: the folder has the adapters
+     * alone, as peft loads them beside the weights that training began with */
+    bool merge;
+    /* vit: mean and deviation with which images are normalised after a factor of 1 / 255, written
+     * to preprocessor_config.json; image_std all 0 = not known, not written */
+    double image_mean[3], image_std[3];
+} trm_huggingface_options;
+/* Writes a folder that AutoModelForCausalLM.from_pretrained loads (bert: BertForMaskedLM, vit:
+ * ViTForImageClassification): config.json, model.safetensors, or files of at most shard_bytes with
+ * model.safetensors.index.json, the tokenizer's files, and for vit the preprocessor_config.json of
+ * AutoImageProcessor. Makes the folder; config.json is the last file that is written. Adapters
+ * without `merge`: adapter_model.safetensors and adapter_config.json of PeftModel.from_pretrained.
+ *   errors   UNSUPPORTED (options that transformers' model does not have), INVALID, IO, NOSPACE,
+ *            NOMEM */
+TRM_API TRM_MUST_USE trm_status trm_export_huggingface(trm_model *model,
+                                                       const trm_huggingface_options *options,
+                                                       const char *folder, trm_error *err);
+/* Reads the model and its options from the folder's config.json.
+ *   param    model: name of the language model, written; a static string
+ *   errors   IO, CORRUPT, UNSUPPORTED (naming the setting that the model here does not have) */
+TRM_API TRM_MUST_USE trm_status trm_huggingface_read(const char *folder, const char **model,
+                                                     trm_language_options *network, trm_error *err);
+/* Reads an image model, its options and the height and width of its images from the folder's
+ * config.json.
+ *   param    model: "vit", written; a static string
+ *   errors   IO, CORRUPT, UNSUPPORTED (naming the setting that the model here does not have) */
+TRM_API TRM_MUST_USE trm_status trm_huggingface_read_image(const char *folder, const char **model,
+                                                           trm_network_options *network,
+                                                           int64_t *image_size, trm_error *err);
 
 #ifdef __cplusplus
 }

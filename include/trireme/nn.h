@@ -244,6 +244,75 @@ typedef struct trm_network_options {
 TRM_API trm_node trm_network_build(trm_graph *graph, const char *name, trm_node image,
                                    const trm_network_options *options);
 
+/* ==== generating text ======================================================================== */
+
+/* A generator reads tokens and gives the logits of the next
+ * one. It keeps the keys and values of all tokens that it has read, so that a token costs one pass
+ * over the weights.
+ *
+ *     trm_generator *generator;
+ *     trm_generator_create(model, &(trm_generator_options){.model = "gpt2", .network = &network},
+ *                          &generator, &err);
+ *     trm_generator_read(generator, prompt.ids, prompt.count, &err);
+ *     for (int i = 0; i < 200; i++) {
+ *         int32_t id = trm_generator_choose(generator, &(trm_sampling){.temperature = 0.8});
+ *         trm_generator_read(generator, &id, 1, &err);
+ *     }
+ *
+ *   threads  one thread at a time per generator, and not while its model trains */
+
+/* A model of trireme/train.h. */
+typedef struct trm_model trm_model;
+
+/* Options of a generator. Zero means the default, except for `model`. */
+typedef struct trm_generator_options {
+    const char *model;                   /* name of the language model (gpt2, llama, moe) */
+    const trm_language_options *network; /* options that it was built with; NULL = all zeros */
+} trm_generator_options;
+
+/* Tokens to logits, with a cache of keys and values. */
+typedef struct trm_generator trm_generator;
+
+/* Creates a generator that uses the parameters of `model` where they are. It computes in the
+ * model's precision; the weights of bfloat16 products are converted once.
+ *   param    model: made of the language model's graph; must outlive the generator
+ *   errors   INVALID (no such language model, one of masked tokens, options of another network),
+ *            NOMEM, those of trm_exec_create
+ *   owns     caller: trm_generator_destroy(*out) */
+TRM_API TRM_MUST_USE trm_status trm_generator_create(trm_model *model,
+                                                     const trm_generator_options *options,
+                                                     trm_generator **out, trm_error *err);
+/* Frees the generator. NULL is accepted. */
+TRM_API void trm_generator_destroy(trm_generator *generator);
+
+/* Forgets all tokens, and reads the parameters again, which training may have changed. */
+TRM_API void trm_generator_reset(trm_generator *generator);
+/* Reads tokens after those that were read before. When there are as many as the model has
+ * positions, the generator forgets all but the last half of them, which it reads again.
+ *   param    ids: [count]
+ *   errors   INVALID (an id outside of the vocabulary; the generator is then reset) */
+TRM_API TRM_MUST_USE trm_status trm_generator_read(trm_generator *generator, const int32_t *ids,
+                                                   int64_t count, trm_error *err);
+/* Returns the logits [vocabulary] of the token after those that were read; NULL before the first.
+ *   owns     the generator: valid until its next call */
+TRM_API const float *trm_generator_logits(const trm_generator *generator);
+/* Returns the bytes of weights that the computation of one token reads: the weights of all
+ * products, in the types in which they are kept. */
+TRM_API int64_t trm_generator_weight_bytes(const trm_generator *generator);
+
+/* Options of choosing a token from logits. Zero means the default. */
+typedef struct trm_sampling {
+    double temperature; /* divides the logits; 0 = the most probable token */
+    int64_t top_k;      /* of the k most probable tokens only; 0 = all */
+    double top_p;       /* of the fewest tokens that have this probability together; 0 = all */
+    uint64_t seed;      /* the same seed chooses the same tokens */
+} trm_sampling;
+/* Chooses the token after those that were read: a function of their logits, the options and the
+ * number of tokens that were read.
+ *   param    sampling: NULL = all zeros
+ *   returns  the id; -1 before the first token */
+TRM_API int32_t trm_generator_choose(const trm_generator *generator, const trm_sampling *sampling);
+
 #ifdef __cplusplus
 }
 #endif

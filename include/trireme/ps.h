@@ -11,8 +11,8 @@
  * optimiser. Rows start from a pure function of (seed, key), so that tables are the same for any
  * number of servers, shards or workers, and for any order in which keys appear.
  *
- * Models use servers through trm_ps_training (trireme/train.h), whole jobs through
- * trireme/estimator.h. A loop of your own uses a client:
+ * Models use servers through trm_ps_training, whole jobs through trm_estimator (trireme/train.h). A
+ * loop of your own uses a client:
  *
  *     trm_ps_client_options options = {.addresses = addresses, .servers = 2};
  *     trm_ps_client_create(&options, &client, &err);
@@ -563,7 +563,7 @@ typedef struct trm_ps_folder_options {
     trm_switch logs;   /* adds the pushes of the logs. Default: on; TRM_OFF: the checkpoint alone */
     const char *table; /* loads only its rows; NULL = all */
     const uint64_t *key; /* and only this row, with its last writers; NULL = all */
-    /* initial values of the job's rows: trm_ps_initial_open (trireme/estimator.h) */
+    /* initial values of the job's rows: trm_ps_initial_open (trireme/train.h) */
     trm_ps_source initial;
 } trm_ps_folder_options;
 

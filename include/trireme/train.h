@@ -13,6 +13,18 @@
  *     TRM_OR_EXIT(trm_model_evaluate(model, test_set, &result, &err));
  *     trm_model_destroy(model);
  *
+ * Sections:
+ *
+ *   networks and losses           what a model computes
+ *   learning rate                 its schedule
+ *   metrics of the program's own  figures of evaluations
+ *   model                         options, creation, requests to stop
+ *   evaluation, training          one pass over test data; the training loop
+ *   checkpoints                   save, resume, load (export: trireme/io.h)
+ *   callbacks                     reports, checkpoints, evaluations during training
+ *   jobs with roles               chief, workers, parameter servers, evaluator
+ *   metrics                       top-k and AUC, for loops of your own
+ *
  * An epoch is one pass over the dataset, a step is one update of the parameters. The same seed,
  * data and options give the same bits, in sink mode or not, stopped and resumed or not. A step
  * allocates nothing after the first one of each training call.
@@ -24,7 +36,6 @@
 #include "trireme/base.h"
 #include "trireme/data.h"
 #include "trireme/dist.h"
-#include "trireme/elastic.h"
 #include "trireme/exec.h"
 #include "trireme/graph.h"
 #include "trireme/io.h"
@@ -191,7 +202,7 @@ typedef struct trm_model_options {
     trm_ps_training ps;
     /* options by name, read in this call: they replace exec.parallel, except its comm, and
      * exec.accumulate. NULL = none. Borrowed during the call */
-    struct trm_context *context;
+    trm_context *context;
     /* of evaluations; the first without `add` ends the list */
     trm_metric metrics[TRM_MAX_METRICS];
     /* no gradients and no optimiser: the model evaluates, loads and exports */
@@ -202,7 +213,7 @@ typedef struct trm_model_options {
     bool accept_changes;
     const char *description; /* JSON object kept in checkpoints; NULL = "{}" */
     /* elastic job whose ranks train the model: when ranks die, the others share the
-     * same global batch (elastic_batch) and go on (trireme/elastic.h). exec.parallel.comm is then
+     * same global batch (elastic_batch) and go on (trm_elastic_create). exec.parallel.comm is then
      * set by the model, and what trm_model_exec and trm_model_graph return is valid until the ranks
      * change. Outlives the model. NULL = the ranks do not change */
     trm_elastic *elastic;
@@ -405,7 +416,7 @@ TRM_API TRM_MUST_USE trm_status trm_model_save(trm_model *model, trm_checkpoint_
 TRM_API TRM_MUST_USE trm_status trm_model_resume(trm_model *model, const char *path,
                                                  trm_error *err);
 /* Reads only parameters and states, from a checkpoint (or the newest sound one of a directory) or a
- * .safetensors file, or a Hugging Face folder (trireme/language.h). All of them are read before the
+ * .safetensors file, or a Hugging Face folder (trireme/io.h). All of them are read before the
  * first one is set, which takes memory for a second copy meanwhile: an error changes nothing.
  *   param    partial: false = every parameter and state must be in the file with its shape; true =
  *            others keep their values
@@ -413,63 +424,6 @@ TRM_API TRM_MUST_USE trm_status trm_model_resume(trm_model *model, const char *p
  *   errors   IO, CORRUPT, NOMEM, INVALID (naming the first tensor that does not fit) */
 TRM_API TRM_MUST_USE trm_status trm_model_load(trm_model *model, const char *path, bool partial,
                                                int32_t *skipped, trm_error *err);
-
-/* ==== metrics =============================================================================== */
-
-/* Metrics as sums, so that batches, threads and ranks can each add a part and merge them: the
- * merged value is the value of all samples together.
- *
- *     trm_top_k top = {0};
- *     for each batch: trm_top_k_add(&top, logits, labels, rows, classes);
- *     printf("%.4f\n", trm_top_k_value(&top, 1));
- *
- *   threads  one thread at a time per object */
-
-/* Top-k accuracy for k = 1 to 5. A row counts for k when fewer than k classes have a greater logit
- * than the true class (of equal ones the lower class is first). A row whose logit of the true class
- * is NaN does not count. */
-typedef struct trm_top_k {
-    int64_t hits[5]; /* rows by the place of the true class */
-    int64_t samples; /* rows with a valid label */
-} trm_top_k;
-/* Adds the rows of a batch.
- *   param    logits: [rows, classes]
- *            labels: [rows]; rows with a label < 0 or >= classes are left out */
-TRM_API void trm_top_k_add(trm_top_k *top, const float *logits, const int32_t *labels, int64_t rows,
-                           int64_t classes);
-/* Returns the top-k accuracy, 0 to 1; 0 without samples.
- *   param    k: 1 to 5 */
-TRM_API double trm_top_k_value(const trm_top_k *top, int k);
-
-/* Binary predictions: area under the ROC curve, log loss, calibration. Logits are counted in 2^16
- * bins that are exact in sign, exponent and the upper 7 bits of the mantissa (bfloat16): the AUC is
- * that of the logits rounded towards zero to bfloat16, ties count one half, and merging is exact.
- */
-typedef struct trm_auc trm_auc;
-/* Creates the counts of a binary metric, 1 MB.
- *   errors   NOMEM
- *   owns     caller: trm_auc_destroy(*out) */
-TRM_API TRM_MUST_USE trm_status trm_auc_create(trm_auc **out, trm_error *err);
-/* Frees the counts. NULL is accepted. */
-TRM_API void trm_auc_destroy(trm_auc *auc);
-/* Sets the counts to zero. */
-TRM_API void trm_auc_reset(trm_auc *auc);
-/* Adds the rows of a batch. NaN logits are counted as such only.
- *   param    logits: [rows]
- *            labels: [rows]: above 0.5 is positive */
-TRM_API void trm_auc_add(trm_auc *auc, const float *logits, const float *labels, int64_t rows);
-/* Adds the counts of another object. */
-TRM_API void trm_auc_merge(trm_auc *into, const trm_auc *from);
-/* Values of a binary metric. */
-typedef struct trm_auc_values {
-    double auc;     /* area under the ROC curve; 0.5 when one class is missing */
-    double logloss; /* mean of -log p(label), computed in float64 without overflow; 0 = no sample */
-    double calibration; /* mean prediction / mean label: 1 is calibrated; 0 without positives */
-    int64_t samples;    /* that count */
-    int64_t nans;       /* NaN logits, which do not count */
-} trm_auc_values;
-/* Computes the values of all samples that were added. */
-TRM_API void trm_auc_get(const trm_auc *auc, trm_auc_values *out);
 
 /* ==== callbacks ============================================================================= */
 
@@ -597,104 +551,275 @@ typedef struct trm_tensorboard_options {
  * and the graph. A resumed run begins a new file that says from which step on. */
 TRM_API trm_callback trm_tensorboard(const trm_tensorboard_options *options);
 
-/* ==== context options ======================================================================= */
+/* ==== jobs with roles ======================================================================== */
 
-/* Options of parallel training by name, as MindSpore's set_auto_parallel_context takes them. A
- * context belongs to the code that made it; there is no global one. trm_model_create reads it.
+/* A job with roles. Chief, workers, parameter servers and an evaluator train and evaluate one model
+ * together, or one process does all of it. `model_fn` fills in trm_model_options; the estimator
+ * runs the loop, the servers and the checkpoints.
  *
- *     trm_context *context;
- *     trm_context_create(&context, &err);
- *     trm_context_set(context, "parallel_mode", "data_parallel", &err);
- *     trm_context_set(context, "mirror_mean", "true", &err);
- *     trm_model_options options = {.exec = {.parallel = {.comm = comm}}, .context = context, ...};
- *     trm_model_create(&options, &model, &err);
- *     puts(trm_context_get(context, "device_num"));               the ranks of comm
- *     trm_context_reset(context);                                 before the next case
+ *     trm_estimator_create(model_fn, params,
+ *                          &(trm_run_config){.model_dir = "/tmp/multiworker", .cluster = cluster,
+ *                              .distribute = &(trm_ps_strategy){.server = {.mode = TRM_PS_SYNC}}},
+ *                          &estimator, &err);
+ *     trm_train_and_evaluate(estimator, &(trm_train_spec){.input_fn = input_fn, .max_steps = 1000},
+ *                            &(trm_eval_spec){.input_fn = input_fn}, &result, &err);
+ *     trm_estimator_destroy(estimator);
  *
- * Values are words and numbers in text, as on a command line; trm_context_option_at gives the table
- * of all options (`trireme help context` prints it).
+ * Roles (trm_cluster_info.role):
  *
- *   threads  one thread at a time per context */
+ *   ps         serves until the chief ends the job
+ *   worker     trains
+ *   chief      trains, saves and writes summaries; worker 0 where no chief is listed. Waits for
+ *              the workers before the last checkpoint, then ends the servers. If it dies for good,
+ *              another worker takes over (not in hybrid mode; not without model_dir)
+ *   evaluator  evaluates each checkpoint that it finds; ends after the last one
+ *   (none)     local: trains and evaluates in turn
+ *
+ * Any role may be killed and started again. Servers keep their tables in model_dir/ps (checkpoints
+ * and a log of the pushes since), so that no answered push is lost. Workers and chief keep no
+ * state, except hybrid ones: a restarted one gets the dense parameters from the running ones. */
 
-/* Options of parallel training by name. */
-typedef struct trm_context trm_context;
+/* A job of this process's role, with its configuration. */
+typedef struct trm_estimator trm_estimator;
 
-/* Creates a context with all options at their defaults.
+/* Purpose for which a function of the program is called. */
+typedef enum trm_run_mode { TRM_MODE_TRAIN, TRM_MODE_EVAL } trm_run_mode;
+
+/* Fills in the model: network, loss, optimizer, learning_rate and other members that are wanted.
+ * The estimator sets seed and servers, and the precision if precision_mode is given; options->data
+ * is the dataset already. Called once in each process.
+ *   returns  TRM_OK, or an error that ends the job */
+typedef trm_status (*trm_model_fn)(trm_run_mode mode, trm_model_options *options, void *params,
+                                   trm_error *err);
+
+/* The part of the data that this process reads: pipeline `index` of `pipelines`
+ * (trm_dataset_shard). */
+typedef struct trm_input_context {
+    trm_run_mode mode;        /* training or evaluation */
+    int32_t pipelines, index; /* number of pipelines; this process's */
+    uint64_t seed;            /* of the order */
+} trm_input_context;
+/* Creates a dataset.
+ *   returns  TRM_OK, or an error that ends the job
+ *   owns     *out: the estimator, which destroys it */
+typedef trm_status (*trm_input_fn)(const trm_input_context *context, void *params,
+                                   trm_dataset **out, trm_error *err);
+
+/* The rule by which workers share data. Leased: server 0 lends ranges of batches, and the unused
+ * part of a dead worker's range goes to others. Assigned: each worker has a fixed part and
+ * continues it after a restart, so that synchronous results do not depend on the workers' speed. */
+typedef enum trm_ps_lend {
+    TRM_PS_LEND_AUTO,   /* leased in ASYNC mode and with backup workers, else assigned */
+    TRM_PS_LEND_ALWAYS, /* leased */
+    TRM_PS_LEND_NEVER   /* assigned */
+} trm_ps_lend;
+
+/* Parameter servers of a job, as TensorFlow's tf.distribute.experimental.ParameterServerStrategy.
+ * Zero means the default. */
+typedef struct trm_ps_strategy {
+    trm_ps_lend lend; /* how the workers share the data */
+    /* of every server: mode, staleness, backup_workers (with LEND_NEVER the slowest workers'
+     * gradients are dropped with their samples), staleness_aware, shards, memory_bytes, folder
+     * (NULL = model_dir/ps), log_pushes (default: on), log_sync, spill_folder, spill_bytes. The
+     * estimator sets the other members; they are ignored */
+    trm_ps_server_options server;
+    /* of every worker: wire, cache_staleness, and timeout_seconds, the limit of waiting for servers
+     * and workers; 0 = 120. A process that is silent for half of it counts as dead, and another
+     * worker takes over a chief's work. The estimator sets the other members; they are ignored */
+    trm_ps_client_options client;
+    /* of the model: tables_only (hybrid: dense parameters are reduced among the workers),
+     * cache_rows, prefetch, placement, partition, table. The estimator sets the other members; they
+     * are ignored */
+    trm_ps_training training;
+} trm_ps_strategy;
+
+/* Configuration of a job, as NPURunConfig. Zero means its default. */
+typedef struct trm_run_config {
+    /* directory that all roles share; NULL = nothing is saved. Servers refuse a role with another
+     * one (INVALID, with both folders), which they find by model_dir/job.id */
+    const char *model_dir;
+    /* checkpoint's directory or .safetensors file that all roles can read: with servers a new job
+     * begins with its weights in place of initial values. It must stay until the job ends. NULL =
+     * none */
+    const char *warm_start_from;
+    const trm_cluster *cluster;        /* place of this process; NULL = local. Borrowed */
+    const trm_ps_strategy *distribute; /* needed where there are servers; copied */
+    /* 32 bytes, the job's token, where roles are on several hosts; NULL = none */
+    const void *token;
+    uint64_t tf_random_seed;    /* of values, order and dropout; 0 = 1 */
+    int64_t save_summary_steps; /* between TensorBoard points; 0 = 100, TRM_NONE = none */
+    /* of checkpoints in model_dir (`directory` is ignored): one of every_steps and every_seconds; 0
+     * = 100 steps with servers, 600 s without; and writer.keep, writer.keep_every_hours */
+    trm_model_checkpoint_options checkpoints;
+    /* between lines "loss = ..., step = ..."; 0 = 100, TRM_NONE = none */
+    int64_t log_step_count_steps;
+    /* 0 = 1; more: callbacks are called only at the ends of epochs (local only) */
+    int64_t iterations_per_loop;
+    /* allow_mix_precision, must_keep_origin_dtype or force_fp32; NULL = the model's precision */
+    const char *precision_mode;
+    double session_creation_timeout_secs; /* limit of waiting for servers to start; 0 = 7200 */
+    /* tables of at most so many bytes in all are in model_dir's checkpoints, for evaluation and
+     * export (rows go from the servers to the file, a few MB at a time); 0 = as many as fit on the
+     * disk twice when training begins */
+    int64_t export_bytes;
+    trm_print print; /* receives lines for people; NULL = none */
+    /* called after an evaluation, in the process of the role that evaluated; NULL = none */
+    void (*on_evaluated)(void *context, uint64_t global_step, const trm_evaluation *evaluation);
+    void *context; /* for `on_evaluated` */
+} trm_run_config;
+
+/* The data, the number of steps and the hooks of the training role. */
+typedef struct trm_train_spec {
+    trm_input_fn input_fn; /* creates the training set */
+    void *params;          /* for `input_fn` */
+    int64_t max_steps;     /* updates by all workers together, over the life of model_dir */
+    int64_t epochs;        /* or passes of each worker over its part; one of the two */
+    /* of chief and workers (TensorFlow's hooks) */
+    trm_callback callbacks[TRM_MAX_CALLBACKS - 4];
+} trm_train_spec;
+
+/* The evaluated weights that are exported, as model_dir/export/<name>/model-<step>.<format>. */
+typedef enum trm_exporter_kind {
+    TRM_EXPORT_NONE,   /* ends the list */
+    TRM_EXPORT_LATEST, /* all that were evaluated */
+    /* those that are better than all before them, earlier runs in model_dir included */
+    TRM_EXPORT_BEST,
+    TRM_EXPORT_FINAL /* the last */
+} trm_exporter_kind;
+/* An export after evaluations. */
+typedef struct trm_exporter {
+    trm_exporter_kind kind; /* which weights */
+    const char *name;       /* of the folder */
+    const char *format;     /* safetensors, npz or onnx; NULL = safetensors */
+    /* BEST: loss, logloss (less is better), auc, accuracy, top5; NULL = loss */
+    const char *metric;
+    int32_t exports_to_keep; /* the newest; 0 = 5, TRM_ALL = all */
+} trm_exporter;
+enum { TRM_MAX_EXPORTERS = 8 };
+
+/* The data of the evaluator, and how often it evaluates. */
+typedef struct trm_eval_spec {
+    trm_input_fn input_fn;   /* creates the test set */
+    void *params;            /* for `input_fn` */
+    int64_t steps;           /* batches; 0 = 100, TRM_ALL = all */
+    const char *name;        /* summaries go to eval_<name>; NULL = eval */
+    double start_delay_secs; /* before the first evaluation; 0 = 120, TRM_NONE = none */
+    double throttle_secs;    /* between the beginnings of two; 0 = 600, TRM_NONE = none */
+    trm_exporter exporters[TRM_MAX_EXPORTERS]; /* up to the first of kind NONE */
+} trm_eval_spec;
+
+/* Result of this process's part of a job. */
+typedef struct trm_job_result {
+    trm_role role;        /* of this process */
+    uint64_t global_step; /* updates of the model */
+    /* this process has evaluated: evaluator, local, or a chief without evaluator */
+    bool has_evaluation;
+    trm_evaluation evaluation; /* the last */
+    uint64_t evaluated_step;   /* global step of its weights */
+    /* chief: updates of the rows of dense variables. Both are the number of pushes when each was
+     * applied exactly once, whatever was killed */
+    int64_t least_updates, most_updates;
+    /* worker: keys of its batches; different ones; of these, found in its cache of hot rows */
+    int64_t lookups, unique_keys, cached_keys;
+} trm_job_result;
+
+/* Creates an estimator and checks the configuration as a whole.
+ *   errors   INVALID (naming the field and what to set), NOMEM
+ *   owns     caller: trm_estimator_destroy(*out); strings and strategy are copied, cluster and
+ *            params must outlive it */
+TRM_API TRM_MUST_USE trm_status trm_estimator_create(trm_model_fn model_fn, void *params,
+                                                     const trm_run_config *config,
+                                                     trm_estimator **out, trm_error *err);
+/* Frees the estimator. NULL is accepted. */
+TRM_API void trm_estimator_destroy(trm_estimator *estimator);
+
+/* Does the work of this process's role to its end: a worker or chief trains, a server serves until
+ * the chief ends the job, an evaluator evaluates each new checkpoint.
+ *   param    train: NULL = allowed on a server
+ *            eval: NULL = nothing is evaluated
+ *            out: result of this process's part, written
+ *   errors   INVALID (specs), TIMEOUT and PEER (naming the process that was waited for), CANCELLED
+ *            (trm_estimator_request_stop, after saving), those of training and of checkpoints */
+TRM_API TRM_MUST_USE trm_status trm_train_and_evaluate(trm_estimator *estimator,
+                                                       const trm_train_spec *train,
+                                                       const trm_eval_spec *eval,
+                                                       trm_job_result *out, trm_error *err);
+/* Ends the running trm_train_and_evaluate soon.
+ *   threads  any; may be called from a signal handler */
+TRM_API void trm_estimator_request_stop(trm_estimator *estimator);
+
+/* Describes what this process will do, checked as far as possible without the other processes:
+ * lines for people, or one JSON object.
  *   errors   NOMEM
- *   owns     caller: trm_context_destroy(*out) */
-TRM_API TRM_MUST_USE trm_status trm_context_create(trm_context **out, trm_error *err);
-/* Frees the context. NULL is accepted. */
-TRM_API void trm_context_destroy(trm_context *context);
+ *   owns     caller: trm_free(*out) */
+TRM_API TRM_MUST_USE trm_status trm_estimator_plan(const trm_estimator *estimator, bool json,
+                                                   char **out, trm_error *err);
 
-/* Sets one option; strings are copied. Words and truth values may be in upper or lower case.
- *   errors   INVALID (no such option, with the nearest name; a value outside of its range) */
-TRM_API TRM_MUST_USE trm_status trm_context_set(trm_context *context, const char *name,
-                                                const char *value, trm_error *err);
-/* Returns the value of an option: the one that was set, else the default. device_num and
- * global_rank are those of the communicator once a model has been made.
- *   returns  NULL: no such option
- *   owns     the context: valid until the next call with it */
-TRM_API const char *trm_context_get(const trm_context *context, const char *name);
-/* Returns true if the option was set since the last reset; false if there is no such option. */
-TRM_API bool trm_context_is_set(const trm_context *context, const char *name);
-/* Sets every option to its default. */
-TRM_API void trm_context_reset(trm_context *context);
+/* Opens the rows with which the servers that keep `folder` (model_dir/ps) began: the weights of a
+ * warm start, for trm_ps_folder_options. out->read is NULL if rows began with initial values.
+ *   errors   IO (the file is gone), CORRUPT, NOMEM
+ *   owns     caller: trm_ps_initial_close(out) */
+TRM_API TRM_MUST_USE trm_status trm_ps_initial_open(const char *folder, trm_ps_source *out,
+                                                    trm_error *err);
+/* Closes what trm_ps_initial_open has opened. An empty source ({0}) is accepted. */
+TRM_API void trm_ps_initial_close(trm_ps_source *source);
 
-/* Returns true if the context, in a split mode, makes each of `ranks` ranks read its own samples:
- * full_batch false, dataset_strategy data_parallel, or tuples that cut each input by samples into
- * `ranks` parts.
- *   level    expert */
-TRM_API bool trm_context_own_samples(const trm_context *context, int32_t ranks);
+/* ==== metrics =============================================================================== */
 
-/* Checks the options against each other: the errors of trm_context_resolve that hold for any ranks.
- *   errors   INVALID, UNSUPPORTED: as trm_context_resolve */
-TRM_API TRM_MUST_USE trm_status trm_context_check(const trm_context *context, trm_error *err);
+/* Metrics as sums, so that batches, threads and ranks can each add a part and merge them: the
+ * merged value is the value of all samples together.
+ *
+ *     trm_top_k top = {0};
+ *     for each batch: trm_top_k_add(&top, logits, labels, rows, classes);
+ *     printf("%.4f\n", trm_top_k_value(&top, 1));
+ *
+ *   threads  one thread at a time per object */
 
-/* Checks the options against each other and against the ranks, and translates them to those of
- * trireme/exec.h. trm_model_create does this for a model.
- *   param    comm: NULL = one rank
- *            parallel: written; lists in it belong to the context, until it is set, reset or
- *            destroyed; in mode stand_alone comm is NULL
- *            accumulate: grad_accumulation_step, written
- *   errors   INVALID (options that exclude each other, device_num different from the number of
- *            ranks, an option of another parallel_mode), UNSUPPORTED (a value that the mode does
- *            not carry out)
- *   level    expert */
-TRM_API TRM_MUST_USE trm_status trm_context_resolve(trm_context *context, trm_comm *comm,
-                                                    trm_parallel_options *parallel,
-                                                    int32_t *accumulate, trm_error *err);
+/* Top-k accuracy for k = 1 to 5. A row counts for k when fewer than k classes have a greater logit
+ * than the true class (of equal ones the lower class is first). A row whose logit of the true class
+ * is NaN does not count. */
+typedef struct trm_top_k {
+    int64_t hits[5]; /* rows by the place of the true class */
+    int64_t samples; /* rows with a valid label */
+} trm_top_k;
+/* Adds the rows of a batch.
+ *   param    logits: [rows, classes]
+ *            labels: [rows]; rows with a label < 0 or >= classes are left out */
+TRM_API void trm_top_k_add(trm_top_k *top, const float *logits, const int32_t *labels, int64_t rows,
+                           int64_t classes);
+/* Returns the top-k accuracy, 0 to 1; 0 without samples.
+ *   param    k: 1 to 5 */
+TRM_API double trm_top_k_value(const trm_top_k *top, int k);
 
-/* One option of a context. */
-typedef struct trm_context_option {
-    const char *name;     /* as trm_context_set takes it */
-    const char *alias;    /* older name that is accepted too; NULL = none */
-    const char *values;   /* "true|false", "1 to 4096", "20,35" */
-    const char *fallback; /* default; "" = none */
-    const char *modes;    /* parallel modes in which it may be set */
-    const char *meaning;  /* one sentence */
-} trm_context_option;
-/* Gives option `index` of the table.
- *   returns  false after the last one
- *   owns     static strings
- *   threads  any */
-TRM_API bool trm_context_option_at(int32_t index, trm_context_option *out);
-
-/* ==== export ================================================================================ */
-
-/* Weights of a model for other programs. Files appear complete or not at all. */
-
-/* Writes parameters and states in plain float32 by the network's names (torchvision's).
- *   errors   IO, NOSPACE, NOMEM */
-TRM_API TRM_MUST_USE trm_status trm_export_safetensors(trm_model *model, const char *path,
-                                                       trm_error *err);
-/* Writes parameters and states as arrays for numpy.load.
- *   errors   IO, NOSPACE, NOMEM */
-TRM_API TRM_MUST_USE trm_status trm_export_npz(trm_model *model, const char *path, trm_error *err);
-/* Writes the evaluation network from its input ("image", with an open batch) to "logits", opset 17.
- * The model must have been made with evaluation_only.
- *   errors   UNSUPPORTED (naming an operator that ONNX cannot express here), INVALID (no
- *            evaluation_only), IO, NOSPACE, NOMEM */
-TRM_API TRM_MUST_USE trm_status trm_export_onnx(trm_model *model, const char *path, trm_error *err);
+/* Binary predictions: area under the ROC curve, log loss, calibration. Logits are counted in 2^16
+ * bins that are exact in sign, exponent and the upper 7 bits of the mantissa (bfloat16): the AUC is
+ * that of the logits rounded towards zero to bfloat16, ties count one half, and merging is exact.
+ */
+typedef struct trm_auc trm_auc;
+/* Creates the counts of a binary metric, 1 MB.
+ *   errors   NOMEM
+ *   owns     caller: trm_auc_destroy(*out) */
+TRM_API TRM_MUST_USE trm_status trm_auc_create(trm_auc **out, trm_error *err);
+/* Frees the counts. NULL is accepted. */
+TRM_API void trm_auc_destroy(trm_auc *auc);
+/* Sets the counts to zero. */
+TRM_API void trm_auc_reset(trm_auc *auc);
+/* Adds the rows of a batch. NaN logits are counted as such only.
+ *   param    logits: [rows]
+ *            labels: [rows]: above 0.5 is positive */
+TRM_API void trm_auc_add(trm_auc *auc, const float *logits, const float *labels, int64_t rows);
+/* Adds the counts of another object. */
+TRM_API void trm_auc_merge(trm_auc *into, const trm_auc *from);
+/* Values of a binary metric. */
+typedef struct trm_auc_values {
+    double auc;     /* area under the ROC curve; 0.5 when one class is missing */
+    double logloss; /* mean of -log p(label), computed in float64 without overflow; 0 = no sample */
+    double calibration; /* mean prediction / mean label: 1 is calibrated; 0 without positives */
+    int64_t samples;    /* that count */
+    int64_t nans;       /* NaN logits, which do not count */
+} trm_auc_values;
+/* Computes the values of all samples that were added. */
+TRM_API void trm_auc_get(const trm_auc *auc, trm_auc_values *out);
 
 #ifdef __cplusplus
 }

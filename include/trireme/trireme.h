@@ -1,18 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme/trireme.h: all of the library. trireme/base.h names its three doors (train, exec, dist)
- * and the form of all comments. */
+/* trireme/trireme.h: all of the library. trireme/base.h says through which of the three doors
+ * (train, exec, dist) a program enters, and the form of all comments.
+ *
+ *   base.h    status and errors, types, shapes, tensors, the log, optimisers, this machine
+ *   data.h    datasets of images, clicks and text: sources, transforms, batches
+ *   graph.h   operators, operators of your own, gradients
+ *   nn.h      networks and language models, and the text that these generate
+ *   train.h   door: models, learning rates, callbacks, checkpoints, metrics, jobs with roles
+ *   exec.h    door: compile a graph and run it step by step; options of many ranks, also by name
+ *   dist.h    door: rank and hosts of a process, launching, collectives, elastic jobs, three calls
+ *   plan.h    how a model is split over ranks; whether a split computes the same
+ *   ps.h      parameter servers, their clients and tables
+ *   io.h      files: checkpoints, safetensors, events, NumPy, inspection, export of weights */
 #ifndef TRIREME_TRIREME_H
 #define TRIREME_TRIREME_H
 
 #include "trireme/base.h"
 #include "trireme/data.h"
 #include "trireme/dist.h"
-#include "trireme/elastic.h"
-#include "trireme/estimator.h"
 #include "trireme/exec.h"
 #include "trireme/graph.h"
 #include "trireme/io.h"
-#include "trireme/language.h"
 #include "trireme/nn.h"
 #include "trireme/plan.h"
 #include "trireme/ps.h"

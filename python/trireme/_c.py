@@ -235,6 +235,10 @@ TRM_PEAK_COPY = 2
 TRM_PEAK_WRITE = 3
 TRM_PEAK_MIXES = 4
 
+# trm_stem
+TRM_STEM_IMAGENET = 0
+TRM_STEM_CIFAR = 1
+
 # trm_row_init_kind
 TRM_ROW_INIT_CONSTANT = 0
 TRM_ROW_INIT_UNIFORM = 1
@@ -308,10 +312,6 @@ TRM_EXPORT_LATEST = 1
 TRM_EXPORT_BEST = 2
 TRM_EXPORT_FINAL = 3
 
-# trm_stem
-TRM_STEM_IMAGENET = 0
-TRM_STEM_CIFAR = 1
-
 # trm_verify_kind
 TRM_VERIFY_LOSS = 0
 TRM_VERIFY_FORWARD = 1
@@ -350,6 +350,7 @@ ENUMS = {
     'trm_schedule': {'1f1b': 0, 'gpipe': 1, 'interleaved': 2},
     'trm_variable_kind': {'parameter': 0, 'state': 1, 'slot': 2},
     'trm_peak_mix': {'read': 0, 'triad': 1, 'copy': 2, 'write': 3, 'mixes': 4},
+    'trm_stem': {'imagenet': 0, 'cifar': 1},
     'trm_row_init_kind': {'constant': 0, 'uniform': 1, 'normal': 2},
     'trm_admission_kind': {'all': 0, 'count': 1, 'bloom': 2, 'probability': 3},
     'trm_cap_policy': {'lru': 0, 'lfu': 1},
@@ -364,7 +365,6 @@ ENUMS = {
     'trm_run_mode': {'train': 0, 'eval': 1},
     'trm_ps_lend': {'auto': 0, 'always': 1, 'never': 2},
     'trm_exporter_kind': {'none': 0, 'latest': 1, 'best': 2, 'final': 3},
-    'trm_stem': {'imagenet': 0, 'cifar': 1},
     'trm_verify_kind': {'loss': 0, 'forward': 1, 'gradient': 2, 'variable': 3, 'kinds': 4},
 }
 
@@ -1055,6 +1055,125 @@ class trm_program_profile(Structure):
     """
 
 
+class trm_context_option(Structure):
+    """name: as trm_context_set takes it
+    alias: older name that is accepted too; NULL = none
+    values: "true|false", "1 to 4096", "20,35"
+    fallback: default; "" = none
+    modes: parallel modes in which it may be set
+    meaning: one sentence
+    """
+
+
+class trm_resnet_options(Structure):
+    """depth: 18, 34, 50, 101 or 152
+    classes: 0 = 1000
+    stem: the first layers
+    zero_init_residual: the last norm of each block has weight 0 at the beginning
+    """
+
+
+class trm_lora_options(Structure):
+    """rank: rows of A "NAME.lora_A.weight", columns of B "NAME.lora_B.weight"; 0 = no adapters
+    alpha: 0 = rank
+    dropout: rate for the input of A; 0 = none
+    targets: layers that have adapters: attention, mlp, all, or names such as c_attn, q_proj, attn.c_proj; several are joined by '+'; NULL = attention
+    """
+
+
+class trm_vit_options(Structure):
+    """layers: 0 = 12
+    width: values of a patch; 0 = 768; a multiple of heads
+    heads: 0 = 12
+    hidden: width of the layer after attention; 0 = 4 width
+    patch: height and width of a patch, which divide those of the image; 0 = 16
+    dropout: rate for embeddings and for the output of each layer; 0 = none
+    epsilon: of norms; 0 = 1e-12
+    lora: adapters, which alone are trained
+    """
+
+
+class trm_language_options(Structure):
+    """layers: 0 = 12
+    width: values of a position; 0 = 768; a multiple of heads
+    heads: 0 = 12; a multiple of kv_heads
+    kv_heads: heads of keys and values; 0 = heads
+    hidden: width of the layer after attention; 0 = 4 width, llama 8/3 width
+    context: most positions; 0 = 1024, bert 512
+    vocabulary: tokens; 0 = 50257, bert 30522
+    dropout: rate for embeddings and for the output of each layer; 0 = none
+    epsilon: of norms; 0 = 1e-5, bert 1e-12
+    rotary_theta: llama: base of the angles; 0 = 10000
+    untied: llama: the output layer has weights of its own, lm_head.weight
+    lazy_embedding: llama, untied: of the token embedding only the rows of the batch are updated, as of other tables (lazy Adam); false: all, as PyTorch does
+    experts: moe: of each block; 0 = 8
+    top_experts: moe: that compute a token; 0 = 2
+    balance: moe: factor of the mean load balance in the training loss; 0 = 0.01
+    lora: adapters, which alone are trained
+    mask: bert: int32 [B, T]: tokens with 0 are not read as keys; TRM_NO_NODE = all are
+    """
+
+
+class trm_click_inputs(Structure):
+    """keys: int64 [N, F]; with bags [K]
+    offsets: bags: int64 [N F + 1], keys of bag b begin at offsets[b]; else TRM_NO_NODE
+    values: bags: float32 [K], a weight for each key; TRM_NO_NODE: all 1
+    dense: float32 [N, D], or TRM_NO_NODE
+    batch: N; needed with bags
+    """
+
+
+class trm_field_table(Structure):
+    """name: parameters are "embedding.NAME.weight" and "wide.NAME.weight"
+    fields: [count] numbers of fields from 0; each field is in one table
+    count: 
+    rows: 0 = rows of trm_recommender_options
+    width: values of a row; 0 = width of trm_recommender_options; DeepFM and DLRM need one width
+    init: initial values; 0 = table_init
+    """
+
+
+class trm_recommender_options(Structure):
+    """rows: rows of the table, the keys of all fields; must be given here or in each of `tables`
+    tables: [tables_count], borrowed while the graph is built; NULL = one table of all fields. Keys of each field then begin at 0 (trm_click_options without shared_table). Not with bags
+    tables_count: 0 = none
+    width: values of a row; 0 = 16
+    pooling: of the rows of a bag
+    hidden: widths of the ReLU layers before the logit; NULL = the model's
+    hidden_count: number of hidden layers; 0 = the model's, TRM_NONE = none
+    bottom: DLRM: widths of the layers of the dense inputs, before the one of `width`
+    bottom_count: 0 = the model's
+    cross_layers: DCNv2; 0 = 3
+    cross_rank: DCNv2: matrices U V^T of this rank; 0 = full matrices
+    stacked: DCNv2: the deep part reads the output of the cross part; false: it stands beside it
+    wide_dense: Wide&Deep, DeepFM: dense inputs go to the wide part, too. Default: on
+    table_init: initial values of tables; 0 = TRM_INIT_NORMAL_001
+    layer_init: initial values of layers' weights; 0 = Glorot's; biases begin at 0
+    """
+
+
+class trm_network_options(Structure):
+    """classes: 0 = 10
+    stem: ResNets: the first layers
+    zero_init_residual: ResNets, as in trm_resnet_options
+    vit: vit: its options
+    """
+
+
+class trm_generator_options(Structure):
+    """model: name of the language model (gpt2, llama, moe)
+    network: options that it was built with; NULL = all zeros
+    """
+
+
+class trm_sampling(Structure):
+    """temperature: divides the logits; 0 = the most probable token
+    top_k: of the k most probable tokens only; 0 = all
+    top_p: of the fewest tokens that have this probability together; 0 = all
+    seed: the same seed chooses the same tokens
+    """
+
+
 class trm_named_tensor(Structure):
     """name: of the tensor
     tensor: its elements
@@ -1183,6 +1302,18 @@ class trm_inspect_options(Structure):
     more: [more_count] recognisers, tried before the library's
     more_count: 0 = none
     other_kinds: further kinds that the caller recognises, for the error when nothing fits; NULL = none
+    """
+
+
+class trm_huggingface_options(Structure):
+    """model: name of the language model, or vit
+    network: options that it was built with; NULL = all zeros
+    vit: vit: options that it was built with; NULL = all zeros
+    tokenizer: written, too; NULL = none
+    shard_bytes: most bytes of a file of weights; 0 = 5e9
+    merge: a network with adapters: they are added to the weights; false: the folder has the adapters alone, as peft loads them beside the weights that training began with
+    image_mean: vit: mean and deviation with which images are normalised after a factor of 1 / 255, written to preprocessor_config.json; image_std all 0 = not known, not written
+    image_std: vit: mean and deviation with which images are normalised after a factor of 1 / 255, written to preprocessor_config.json; image_std all 0 = not known, not written
     """
 
 
@@ -1418,7 +1549,7 @@ class trm_ps_folder_options(Structure):
     logs: adds the pushes of the logs. Default: on; TRM_OFF: the checkpoint alone
     table: loads only its rows; NULL = all
     key: and only this row, with its last writers; NULL = all
-    initial: initial values of the job's rows: trm_ps_initial_open (trireme/estimator.h)
+    initial: initial values of the job's rows: trm_ps_initial_open (trireme/train.h)
     """
 
 
@@ -1492,7 +1623,7 @@ class trm_model_options(Structure):
     evaluation_only: no gradients and no optimiser: the model evaluates, loads and exports
     accept_changes: a checkpoint of other data, network, precision, backend or optimiser is resumed; false: it is refused. Learning rate, schedule, momentum, weight decay, epochs and steps may always change, with one warning that says how
     description: JSON object kept in checkpoints; NULL = "{}"
-    elastic: elastic job whose ranks train the model: when ranks die, the others share the same global batch (elastic_batch) and go on (trireme/elastic.h). exec.parallel.comm is then set by the model, and what trm_model_exec and trm_model_graph return is valid until the ranks change. Outlives the model. NULL = the ranks do not change
+    elastic: elastic job whose ranks train the model: when ranks die, the others share the same global batch (elastic_batch) and go on (trm_elastic_create). exec.parallel.comm is then set by the model, and what trm_model_exec and trm_model_graph return is valid until the ranks change. Outlives the model. NULL = the ranks do not change
     elastic_batch: of an elastic job
     """
 
@@ -1571,21 +1702,6 @@ class trm_train_options(Structure):
     """
 
 
-class trm_top_k(Structure):
-    """hits: rows by the place of the true class
-    samples: rows with a valid label
-    """
-
-
-class trm_auc_values(Structure):
-    """auc: area under the ROC curve; 0.5 when one class is missing
-    logloss: mean of -log p(label), computed in float64 without overflow; 0 = no sample
-    calibration: mean prediction / mean label: 1 is calibrated; 0 without positives
-    samples: that count
-    nans: NaN logits, which do not count
-    """
-
-
 class trm_model_checkpoint_options(Structure):
     """directory: locked by this process until training ends
     every_steps: any of the three; when all are 0, every epoch
@@ -1625,16 +1741,6 @@ class trm_tensorboard_options(Structure):
     every_steps: steps between scalars; 0 = 100
     histogram_epochs: epochs between histograms of the parameters; 0 = none
     graph: writes the network once
-    """
-
-
-class trm_context_option(Structure):
-    """name: as trm_context_set takes it
-    alias: older name that is accepted too; NULL = none
-    values: "true|false", "1 to 4096", "20,35"
-    fallback: default; "" = none
-    modes: parallel modes in which it may be set
-    meaning: one sentence
     """
 
 
@@ -1717,124 +1823,18 @@ class trm_job_result(Structure):
     """
 
 
-class trm_resnet_options(Structure):
-    """depth: 18, 34, 50, 101 or 152
-    classes: 0 = 1000
-    stem: the first layers
-    zero_init_residual: the last norm of each block has weight 0 at the beginning
+class trm_top_k(Structure):
+    """hits: rows by the place of the true class
+    samples: rows with a valid label
     """
 
 
-class trm_lora_options(Structure):
-    """rank: rows of A "NAME.lora_A.weight", columns of B "NAME.lora_B.weight"; 0 = no adapters
-    alpha: 0 = rank
-    dropout: rate for the input of A; 0 = none
-    targets: layers that have adapters: attention, mlp, all, or names such as c_attn, q_proj, attn.c_proj; several are joined by '+'; NULL = attention
-    """
-
-
-class trm_vit_options(Structure):
-    """layers: 0 = 12
-    width: values of a patch; 0 = 768; a multiple of heads
-    heads: 0 = 12
-    hidden: width of the layer after attention; 0 = 4 width
-    patch: height and width of a patch, which divide those of the image; 0 = 16
-    dropout: rate for embeddings and for the output of each layer; 0 = none
-    epsilon: of norms; 0 = 1e-12
-    lora: adapters, which alone are trained
-    """
-
-
-class trm_language_options(Structure):
-    """layers: 0 = 12
-    width: values of a position; 0 = 768; a multiple of heads
-    heads: 0 = 12; a multiple of kv_heads
-    kv_heads: heads of keys and values; 0 = heads
-    hidden: width of the layer after attention; 0 = 4 width, llama 8/3 width
-    context: most positions; 0 = 1024, bert 512
-    vocabulary: tokens; 0 = 50257, bert 30522
-    dropout: rate for embeddings and for the output of each layer; 0 = none
-    epsilon: of norms; 0 = 1e-5, bert 1e-12
-    rotary_theta: llama: base of the angles; 0 = 10000
-    untied: llama: the output layer has weights of its own, lm_head.weight
-    lazy_embedding: llama, untied: of the token embedding only the rows of the batch are updated, as of other tables (lazy Adam); false: all, as PyTorch does
-    experts: moe: of each block; 0 = 8
-    top_experts: moe: that compute a token; 0 = 2
-    balance: moe: factor of the mean load balance in the training loss; 0 = 0.01
-    lora: adapters, which alone are trained
-    mask: bert: int32 [B, T]: tokens with 0 are not read as keys; TRM_NO_NODE = all are
-    """
-
-
-class trm_click_inputs(Structure):
-    """keys: int64 [N, F]; with bags [K]
-    offsets: bags: int64 [N F + 1], keys of bag b begin at offsets[b]; else TRM_NO_NODE
-    values: bags: float32 [K], a weight for each key; TRM_NO_NODE: all 1
-    dense: float32 [N, D], or TRM_NO_NODE
-    batch: N; needed with bags
-    """
-
-
-class trm_field_table(Structure):
-    """name: parameters are "embedding.NAME.weight" and "wide.NAME.weight"
-    fields: [count] numbers of fields from 0; each field is in one table
-    count: 
-    rows: 0 = rows of trm_recommender_options
-    width: values of a row; 0 = width of trm_recommender_options; DeepFM and DLRM need one width
-    init: initial values; 0 = table_init
-    """
-
-
-class trm_recommender_options(Structure):
-    """rows: rows of the table, the keys of all fields; must be given here or in each of `tables`
-    tables: [tables_count], borrowed while the graph is built; NULL = one table of all fields. Keys of each field then begin at 0 (trm_click_options without shared_table). Not with bags
-    tables_count: 0 = none
-    width: values of a row; 0 = 16
-    pooling: of the rows of a bag
-    hidden: widths of the ReLU layers before the logit; NULL = the model's
-    hidden_count: number of hidden layers; 0 = the model's, TRM_NONE = none
-    bottom: DLRM: widths of the layers of the dense inputs, before the one of `width`
-    bottom_count: 0 = the model's
-    cross_layers: DCNv2; 0 = 3
-    cross_rank: DCNv2: matrices U V^T of this rank; 0 = full matrices
-    stacked: DCNv2: the deep part reads the output of the cross part; false: it stands beside it
-    wide_dense: Wide&Deep, DeepFM: dense inputs go to the wide part, too. Default: on
-    table_init: initial values of tables; 0 = TRM_INIT_NORMAL_001
-    layer_init: initial values of layers' weights; 0 = Glorot's; biases begin at 0
-    """
-
-
-class trm_network_options(Structure):
-    """classes: 0 = 10
-    stem: ResNets: the first layers
-    zero_init_residual: ResNets, as in trm_resnet_options
-    vit: vit: its options
-    """
-
-
-class trm_generator_options(Structure):
-    """model: name of the language model (gpt2, llama, moe)
-    network: options that it was built with; NULL = all zeros
-    """
-
-
-class trm_sampling(Structure):
-    """temperature: divides the logits; 0 = the most probable token
-    top_k: of the k most probable tokens only; 0 = all
-    top_p: of the fewest tokens that have this probability together; 0 = all
-    seed: the same seed chooses the same tokens
-    """
-
-
-class trm_huggingface_options(Structure):
-    """model: name of the language model, or vit
-    network: options that it was built with; NULL = all zeros
-    vit: vit: options that it was built with; NULL = all zeros
-    tokenizer: written, too; NULL = none
-    shard_bytes: most bytes of a file of weights; 0 = 5e9
-    merge: a network with adapters: they are added to the weights; false: the folder has the adapters alone, as peft loads them beside the weights that training began with
-    image_mean: vit: mean and deviation with which images are normalised after a factor of 1 / 255, written to preprocessor_config.json; image_std all 0 = not known, not written
-    image_std: vit: mean and deviation with which images are normalised after a factor of 1 / 255, written to preprocessor_config.json; image_std all 0 = not known, not written
+class trm_auc_values(Structure):
+    """auc: area under the ROC curve; 0.5 when one class is missing
+    logloss: mean of -log p(label), computed in float64 without overflow; 0 = no sample
+    calibration: mean prediction / mean label: 1 is calibrated; 0 without positives
+    samples: that count
+    nans: NaN logits, which do not count
     """
 
 
@@ -2592,6 +2592,103 @@ trm_program_profile._fields_ = [
     ('count', c_int32),
     ('seconds', c_double),
 ]
+trm_context_option._fields_ = [
+    ('name', c_char_p),
+    ('alias', c_char_p),
+    ('values', c_char_p),
+    ('fallback', c_char_p),
+    ('modes', c_char_p),
+    ('meaning', c_char_p),
+]
+trm_resnet_options._fields_ = [
+    ('depth', c_int32),
+    ('classes', c_int64),
+    ('stem', c_int),
+    ('zero_init_residual', c_bool),
+]
+trm_lora_options._fields_ = [
+    ('rank', c_int64),
+    ('alpha', c_double),
+    ('dropout', c_double),
+    ('targets', c_char_p),
+]
+trm_vit_options._fields_ = [
+    ('layers', c_int64),
+    ('width', c_int64),
+    ('heads', c_int64),
+    ('hidden', c_int64),
+    ('patch', c_int64),
+    ('dropout', c_double),
+    ('epsilon', c_double),
+    ('lora', trm_lora_options),
+]
+trm_language_options._fields_ = [
+    ('layers', c_int64),
+    ('width', c_int64),
+    ('heads', c_int64),
+    ('kv_heads', c_int64),
+    ('hidden', c_int64),
+    ('context', c_int64),
+    ('vocabulary', c_int64),
+    ('dropout', c_double),
+    ('epsilon', c_double),
+    ('rotary_theta', c_double),
+    ('untied', c_bool),
+    ('lazy_embedding', c_bool),
+    ('experts', c_int64),
+    ('top_experts', c_int64),
+    ('balance', c_double),
+    ('lora', trm_lora_options),
+    ('mask', trm_node),
+]
+trm_click_inputs._fields_ = [
+    ('keys', trm_node),
+    ('offsets', trm_node),
+    ('values', trm_node),
+    ('dense', trm_node),
+    ('batch', c_int64),
+]
+trm_field_table._fields_ = [
+    ('name', c_char_p),
+    ('fields', POINTER(c_int32)),
+    ('count', c_int32),
+    ('rows', c_int64),
+    ('width', c_int64),
+    ('init', c_int),
+]
+trm_recommender_options._fields_ = [
+    ('rows', c_int64),
+    ('tables', POINTER(trm_field_table)),
+    ('tables_count', c_int32),
+    ('width', c_int64),
+    ('pooling', c_int),
+    ('hidden', POINTER(c_int64)),
+    ('hidden_count', c_int32),
+    ('bottom', POINTER(c_int64)),
+    ('bottom_count', c_int32),
+    ('cross_layers', c_int32),
+    ('cross_rank', c_int64),
+    ('stacked', c_bool),
+    ('wide_dense', c_int),
+    ('table_init', c_int),
+    ('layer_init', c_int),
+]
+trm_network_options._fields_ = [
+    ('classes', c_int64),
+    ('stem', c_int),
+    ('zero_init_residual', c_bool),
+    ('vit', trm_vit_options),
+]
+trm_generator_options._fields_ = [
+    ('model', c_char_p),
+    ('network', POINTER(trm_language_options)),
+]
+trm_sampling._fields_ = [
+    ('temperature', c_double),
+    ('top_k', c_int64),
+    ('top_p', c_double),
+    ('seed', c_uint64),
+]
 trm_named_tensor._fields_ = [
     ('name', c_char_p),
     ('tensor', trm_tensor),
@@ -2694,6 +2791,16 @@ trm_inspect_options._fields_ = [
     ('more', POINTER(trm_recogniser)),
     ('more_count', c_int64),
     ('other_kinds', c_char_p),
+]
+trm_huggingface_options._fields_ = [
+    ('model', c_char_p),
+    ('network', POINTER(trm_language_options)),
+    ('vit', POINTER(trm_vit_options)),
+    ('tokenizer', c_void_p),
+    ('shard_bytes', c_int64),
+    ('merge', c_bool),
+    ('image_mean', c_double * 3),
+    ('image_std', c_double * 3),
 ]
 trm_row_init._fields_ = [
     ('kind', c_int),
@@ -3023,17 +3130,6 @@ trm_train_options._fields_ = [
     ('profile', c_char_p),
     ('callbacks', trm_callback * 16),
 ]
-trm_top_k._fields_ = [
-    ('hits', c_int64 * 5),
-    ('samples', c_int64),
-]
-trm_auc_values._fields_ = [
-    ('auc', c_double),
-    ('logloss', c_double),
-    ('calibration', c_double),
-    ('samples', c_int64),
-    ('nans', c_int64),
-]
 trm_print = CFUNCTYPE(c_int, c_char_p)
 trm_model_checkpoint_options._fields_ = [
     ('directory', c_char_p),
@@ -3066,14 +3162,6 @@ trm_tensorboard_options._fields_ = [
     ('every_steps', c_int64),
     ('histogram_epochs', c_int64),
     ('graph', c_bool),
-]
-trm_context_option._fields_ = [
-    ('name', c_char_p),
-    ('alias', c_char_p),
-    ('values', c_char_p),
-    ('fallback', c_char_p),
-    ('modes', c_char_p),
-    ('meaning', c_char_p),
 ]
 trm_model_fn = CFUNCTYPE(c_int, c_int, POINTER(trm_model_options), c_void_p, POINTER(trm_error))
 trm_input_context._fields_ = [
@@ -3142,104 +3230,16 @@ trm_job_result._fields_ = [
     ('unique_keys', c_int64),
     ('cached_keys', c_int64),
 ]
-trm_resnet_options._fields_ = [
-    ('depth', c_int32),
-    ('classes', c_int64),
-    ('stem', c_int),
-    ('zero_init_residual', c_bool),
+trm_top_k._fields_ = [
+    ('hits', c_int64 * 5),
+    ('samples', c_int64),
 ]
-trm_lora_options._fields_ = [
-    ('rank', c_int64),
-    ('alpha', c_double),
-    ('dropout', c_double),
-    ('targets', c_char_p),
-]
-trm_vit_options._fields_ = [
-    ('layers', c_int64),
-    ('width', c_int64),
-    ('heads', c_int64),
-    ('hidden', c_int64),
-    ('patch', c_int64),
-    ('dropout', c_double),
-    ('epsilon', c_double),
-    ('lora', trm_lora_options),
-]
-trm_language_options._fields_ = [
-    ('layers', c_int64),
-    ('width', c_int64),
-    ('heads', c_int64),
-    ('kv_heads', c_int64),
-    ('hidden', c_int64),
-    ('context', c_int64),
-    ('vocabulary', c_int64),
-    ('dropout', c_double),
-    ('epsilon', c_double),
-    ('rotary_theta', c_double),
-    ('untied', c_bool),
-    ('lazy_embedding', c_bool),
-    ('experts', c_int64),
-    ('top_experts', c_int64),
-    ('balance', c_double),
-    ('lora', trm_lora_options),
-    ('mask', trm_node),
-]
-trm_click_inputs._fields_ = [
-    ('keys', trm_node),
-    ('offsets', trm_node),
-    ('values', trm_node),
-    ('dense', trm_node),
-    ('batch', c_int64),
-]
-trm_field_table._fields_ = [
-    ('name', c_char_p),
-    ('fields', POINTER(c_int32)),
-    ('count', c_int32),
-    ('rows', c_int64),
-    ('width', c_int64),
-    ('init', c_int),
-]
-trm_recommender_options._fields_ = [
-    ('rows', c_int64),
-    ('tables', POINTER(trm_field_table)),
-    ('tables_count', c_int32),
-    ('width', c_int64),
-    ('pooling', c_int),
-    ('hidden', POINTER(c_int64)),
-    ('hidden_count', c_int32),
-    ('bottom', POINTER(c_int64)),
-    ('bottom_count', c_int32),
-    ('cross_layers', c_int32),
-    ('cross_rank', c_int64),
-    ('stacked', c_bool),
-    ('wide_dense', c_int),
-    ('table_init', c_int),
-    ('layer_init', c_int),
-]
-trm_network_options._fields_ = [
-    ('classes', c_int64),
-    ('stem', c_int),
-    ('zero_init_residual', c_bool),
-    ('vit', trm_vit_options),
-]
-trm_generator_options._fields_ = [
-    ('model', c_char_p),
-    ('network', POINTER(trm_language_options)),
-]
-trm_sampling._fields_ = [
-    ('temperature', c_double),
-    ('top_k', c_int64),
-    ('top_p', c_double),
-    ('seed', c_uint64),
-]
-trm_huggingface_options._fields_ = [
-    ('model', c_char_p),
-    ('network', POINTER(trm_language_options)),
-    ('vit', POINTER(trm_vit_options)),
-    ('tokenizer', c_void_p),
-    ('shard_bytes', c_int64),
-    ('merge', c_bool),
-    ('image_mean', c_double * 3),
-    ('image_std', c_double * 3),
+trm_auc_values._fields_ = [
+    ('auc', c_double),
+    ('logloss', c_double),
+    ('calibration', c_double),
+    ('samples', c_int64),
+    ('nans', c_int64),
 ]
 trm_planner_options._fields_ = [
     ('ranks', c_int32),
@@ -3430,6 +3430,13 @@ ENUM_OF = {
     ('trm_exec_options', 'share_slots'): 'trm_switch',
     ('trm_variable', 'kind'): 'trm_variable_kind',
     ('trm_variable', 'dtype'): 'trm_dtype',
+    ('trm_resnet_options', 'stem'): 'trm_stem',
+    ('trm_field_table', 'init'): 'trm_init',
+    ('trm_recommender_options', 'pooling'): 'trm_bag_pooling',
+    ('trm_recommender_options', 'wide_dense'): 'trm_switch',
+    ('trm_recommender_options', 'table_init'): 'trm_init',
+    ('trm_recommender_options', 'layer_init'): 'trm_init',
+    ('trm_network_options', 'stem'): 'trm_stem',
     ('trm_row_init', 'kind'): 'trm_row_init_kind',
     ('trm_admission', 'kind'): 'trm_admission_kind',
     ('trm_expiry', 'cap'): 'trm_cap_policy',
@@ -3450,13 +3457,6 @@ ENUM_OF = {
     ('trm_ps_strategy', 'lend'): 'trm_ps_lend',
     ('trm_exporter', 'kind'): 'trm_exporter_kind',
     ('trm_job_result', 'role'): 'trm_role',
-    ('trm_resnet_options', 'stem'): 'trm_stem',
-    ('trm_field_table', 'init'): 'trm_init',
-    ('trm_recommender_options', 'pooling'): 'trm_bag_pooling',
-    ('trm_recommender_options', 'wide_dense'): 'trm_switch',
-    ('trm_recommender_options', 'table_init'): 'trm_init',
-    ('trm_recommender_options', 'layer_init'): 'trm_init',
-    ('trm_network_options', 'stem'): 'trm_stem',
     ('trm_planner_options', 'measure'): 'trm_switch',
     ('trm_planner_options', 'frontier'): 'trm_switch',
     ('trm_planner_options', 'deterministic'): 'trm_deterministic',
@@ -3491,8 +3491,8 @@ ENUM_OF = {
     ('trm_comm_broadcast', 3): 'trm_dtype',
     ('trm_comm_send', 3): 'trm_dtype',
     ('trm_comm_recv', 3): 'trm_dtype',
-    ('trm_distribute_all_reduce', 3): 'trm_reduction',
     ('trm_elastic_can_recover', 0): 'trm_status',
+    ('trm_distribute_all_reduce', 3): 'trm_reduction',
     ('trm_input', 2): 'trm_dtype',
     ('trm_parameter', 3): 'trm_init',
     ('trm_state', 2): 'trm_dtype',
@@ -4371,6 +4371,59 @@ FUNCTIONS = {
         """Poisons the communicator on all ranks: their operations fail with `cause`.
           param    cause: NULL = CANCELLED
         """),
+    'trm_elastic_create': (c_int, (c_void_p, POINTER(trm_elastic_options), POINTER(c_void_p), POINTER(trm_error),),
+        'cluster options out err',
+        """Meets the other ranks of an elastic job (trm_cluster_join). Where the job runs already, this
+        process comes later: it is alone, with a communicator of its own, until trm_elastic_recover has
+        made it a member. It needs what the first ranks had: the rendezvous, and the token if it is on
+        another host. Where more than half of the ranks have come to a TCP address or a file, and
+        `least`, and no other one for 10 s (a quarter of join.timeout_seconds, if that is less), the job
+        begins without the others, which join when they come.
+          param    cluster: may be destroyed afterwards
+                   options: NULL = defaults
+          errors   INVALID (least above most), those of trm_cluster_join and trm_comm_create
+          owns     caller: trm_elastic_destroy(*out)
+        """),
+    'trm_elastic_destroy': (None, (c_void_p,),
+        'elastic',
+        """Leaves the job in order and frees it. NULL is accepted."""),
+    'trm_elastic_comm': (c_void_p, (c_void_p,),
+        'elastic',
+        """Returns the communicator of the present epoch; NULL while there is none, after a failed recovery.
+          owns     the elastic job, until the next trm_elastic_recover
+        """),
+    'trm_elastic_get_membership': (None, (c_void_p, POINTER(trm_membership),),
+        'elastic out',
+        """Describes the present epoch."""),
+    'trm_elastic_can_recover': (c_bool, (c_int,),
+        'status',
+        """Returns whether an operation failed for a reason that a new epoch removes: a rank that died or
+        does not answer (PEER, TIMEOUT).
+        """),
+    'trm_elastic_request_leave': (None, (c_void_p,),
+        'elastic',
+        """Makes this process leave the job with the next trm_elastic_recover, which then returns END. Where
+        fewer than `least` ranks would be left, it stays, and its wish is over: trm_membership has
+        `stays`, and the program may end the job on all ranks.
+          threads  any; may be called from a signal handler
+        """),
+    'trm_elastic_wants_change': (c_bool, (c_void_p,),
+        'elastic',
+        """Returns whether a process wants to leave or to join, as far as this rank knows. The ranks agree
+        on it between two steps, and all call trm_elastic_recover.
+          threads  any
+        """),
+    'trm_elastic_recover': (c_int, (c_void_p, POINTER(trm_error), POINTER(trm_error),),
+        'elastic cause err',
+        """Decides with the other survivors on the ranks of the next epoch and makes its communicator. Every
+        communicator of the old epoch is gone: those split from it must be destroyed before the call.
+          param    cause: error of the operation that failed; NULL = not known, or none failed
+          errors   END (this process has left: trm_elastic_request_leave), TIMEOUT (no place became free
+                   in join.timeout_seconds), PEER (fewer than `least` ranks; the survivors are no
+                   majority and the death of the others is not proven; this rank was given up by the
+                   others), INVALID (this process has come with other options of the communicator than
+                   the ranks have, which go on without it: it calls trm_elastic_destroy), NOMEM, IO
+        """),
     'trm_join': (c_int, (POINTER(trm_error),),
         'err',
         """Joins the ranks that a launcher has started (trireme run, mpirun, srun, torchrun, ...): finds
@@ -4442,59 +4495,6 @@ FUNCTIONS = {
                    samples, batch: of all ranks; replaced by those of this rank
           errors   INVALID (the number of ranks does not divide *batch, or an array is not *samples equal
                    rows)
-        """),
-    'trm_elastic_create': (c_int, (c_void_p, POINTER(trm_elastic_options), POINTER(c_void_p), POINTER(trm_error),),
-        'cluster options out err',
-        """Meets the other ranks of an elastic job (trm_cluster_join). Where the job runs already, this
-        process comes later: it is alone, with a communicator of its own, until trm_elastic_recover has
-        made it a member. It needs what the first ranks had: the rendezvous, and the token if it is on
-        another host. Where more than half of the ranks have come to a TCP address or a file, and
-        `least`, and no other one for 10 s (a quarter of join.timeout_seconds, if that is less), the job
-        begins without the others, which join when they come.
-          param    cluster: may be destroyed afterwards
-                   options: NULL = defaults
-          errors   INVALID (least above most), those of trm_cluster_join and trm_comm_create
-          owns     caller: trm_elastic_destroy(*out)
-        """),
-    'trm_elastic_destroy': (None, (c_void_p,),
-        'elastic',
-        """Leaves the job in order and frees it. NULL is accepted."""),
-    'trm_elastic_comm': (c_void_p, (c_void_p,),
-        'elastic',
-        """Returns the communicator of the present epoch; NULL while there is none, after a failed recovery.
-          owns     the elastic job, until the next trm_elastic_recover
-        """),
-    'trm_elastic_get_membership': (None, (c_void_p, POINTER(trm_membership),),
-        'elastic out',
-        """Describes the present epoch."""),
-    'trm_elastic_can_recover': (c_bool, (c_int,),
-        'status',
-        """Returns whether an operation failed for a reason that a new epoch removes: a rank that died or
-        does not answer (PEER, TIMEOUT).
-        """),
-    'trm_elastic_request_leave': (None, (c_void_p,),
-        'elastic',
-        """Makes this process leave the job with the next trm_elastic_recover, which then returns END. Where
-        fewer than `least` ranks would be left, it stays, and its wish is over: trm_membership has
-        `stays`, and the program may end the job on all ranks.
-          threads  any; may be called from a signal handler
-        """),
-    'trm_elastic_wants_change': (c_bool, (c_void_p,),
-        'elastic',
-        """Returns whether a process wants to leave or to join, as far as this rank knows. The ranks agree
-        on it between two steps, and all call trm_elastic_recover.
-          threads  any
-        """),
-    'trm_elastic_recover': (c_int, (c_void_p, POINTER(trm_error), POINTER(trm_error),),
-        'elastic cause err',
-        """Decides with the other survivors on the ranks of the next epoch and makes its communicator. Every
-        communicator of the old epoch is gone: those split from it must be destroyed before the call.
-          param    cause: error of the operation that failed; NULL = not known, or none failed
-          errors   END (this process has left: trm_elastic_request_leave), TIMEOUT (no place became free
-                   in join.timeout_seconds), PEER (fewer than `least` ranks; the survivors are no
-                   majority and the death of the others is not proven; this rank was given up by the
-                   others), INVALID (this process has come with other options of the communicator than
-                   the ranks have, which go on without it: it calls trm_elastic_destroy), NOMEM, IO
         """),
     'trm_graph_create': (c_int, (POINTER(trm_graph_options), POINTER(c_void_p), POINTER(trm_error),),
         'options out err',
@@ -5051,6 +5051,215 @@ FUNCTIONS = {
           errors   those of trm_exec_forward_backward and trm_exec_update
           level    unstable
         """),
+    'trm_context_create': (c_int, (POINTER(c_void_p), POINTER(trm_error),),
+        'out err',
+        """Creates a context with all options at their defaults.
+          errors   NOMEM
+          owns     caller: trm_context_destroy(*out)
+        """),
+    'trm_context_destroy': (None, (c_void_p,),
+        'context',
+        """Frees the context. NULL is accepted."""),
+    'trm_context_set': (c_int, (c_void_p, c_char_p, c_char_p, POINTER(trm_error),),
+        'context name value err',
+        """Sets one option; strings are copied. Words and truth values may be in upper or lower case.
+          errors   INVALID (no such option, with the nearest name; a value outside of its range)
+        """),
+    'trm_context_get': (c_char_p, (c_void_p, c_char_p,),
+        'context name',
+        """Returns the value of an option: the one that was set, else the default. device_num and
+        global_rank are those of the communicator once a model has been made.
+          returns  NULL: no such option
+          owns     the context: valid until the next call with it
+        """),
+    'trm_context_is_set': (c_bool, (c_void_p, c_char_p,),
+        'context name',
+        """Returns true if the option was set since the last reset; false if there is no such option."""),
+    'trm_context_reset': (None, (c_void_p,),
+        'context',
+        """Sets every option to its default."""),
+    'trm_context_own_samples': (c_bool, (c_void_p, c_int32,),
+        'context ranks',
+        """Returns true if the context, in a split mode, makes each of `ranks` ranks read its own samples:
+        full_batch false, dataset_strategy data_parallel, or tuples that cut each input by samples into
+        `ranks` parts.
+          level    expert
+        """),
+    'trm_context_check': (c_int, (c_void_p, POINTER(trm_error),),
+        'context err',
+        """Checks the options against each other: the errors of trm_context_resolve that hold for any ranks.
+          errors   INVALID, UNSUPPORTED: as trm_context_resolve
+        """),
+    'trm_context_resolve': (c_int, (c_void_p, c_void_p, POINTER(trm_parallel_options), POINTER(c_int32), POINTER(trm_error),),
+        'context comm parallel accumulate err',
+        """Checks the options against each other and against the ranks, and translates them to
+        trm_parallel_options. trm_model_create does this for a model.
+          param    comm: NULL = one rank
+                   parallel: written; lists in it belong to the context, until it is set, reset or
+                   destroyed; in mode stand_alone comm is NULL
+                   accumulate: grad_accumulation_step, written
+          errors   INVALID (options that exclude each other, device_num different from the number of
+                   ranks, an option of another parallel_mode), UNSUPPORTED (a value that the mode does
+                   not carry out)
+          level    expert
+        """),
+    'trm_context_option_at': (c_bool, (c_int32, POINTER(trm_context_option),),
+        'index out',
+        """Gives option `index` of the table.
+          returns  false after the last one
+          owns     static strings
+          threads  any
+        """),
+    'trm_resnet': (trm_node, (c_void_p, trm_node, POINTER(trm_resnet_options),),
+        'graph image options',
+        """Adds a ResNet in the "v1.5" form (stride on the 3x3 of a bottleneck), as torchvision's: image [N,
+        3, H, W] -> logits [N, classes].
+          source   He et al. 2015
+        """),
+    'trm_mlp': (trm_node, (c_void_p, trm_node, POINTER(c_int64), c_int32, c_int64,),
+        'graph x hidden count classes',
+        """Adds linear layers with ReLU of the widths hidden[count], then one of `classes` outputs: x [N,
+        ...], flattened -> logits [N, classes]. Names: "fc0.weight", "fc0.bias", ...
+        """),
+    'trm_lenet': (trm_node, (c_void_p, trm_node, c_int64,),
+        'graph image classes',
+        """Adds LeNet in its usual modern form, conv 5x5 (6), pool, conv 5x5 (16), pool, 120, 84: image [N,
+        C, H, W], H and W at least 12 -> logits [N, classes].
+          source   LeCun et al. 1998
+        """),
+    'trm_vit_size': (c_int, (c_char_p, POINTER(trm_vit_options), POINTER(trm_error),),
+        'size options err',
+        """Sets the options of a published size.
+          param    size: tiny, small, base or large
+          errors   INVALID (another name, with the names there are)
+        """),
+    'trm_vit_complete': (None, (POINTER(trm_vit_options),),
+        'options',
+        """Replaces the zeros of *options by the defaults."""),
+    'trm_vit': (trm_node, (c_void_p, trm_node, c_int64, POINTER(trm_vit_options),),
+        'graph image classes options',
+        """Adds a vision transformer: image [N, C, H, W] -> logits [N, classes]. Names, shapes and initial
+        values of the parameters are those of transformers' ViTForImageClassification,
+        "vit.embeddings.cls_token", "vit.encoder.layer.0.attention.attention.query.weight" ...
+          source   Dosovitskiy et al. 2020
+        """),
+    'trm_language_size': (c_int, (c_char_p, c_char_p, POINTER(trm_language_options), POINTER(trm_error),),
+        'model size options err',
+        """Sets the options of a published size.
+          param    model: name of the model
+                   size: gpt2: small (also gpt2), medium, large, xl, tiny (4 layers of width 128); llama:
+                   llama15m, llama110m, 1b, 8b; moe: those of gpt2; bert: base, large, medium, small,
+                   mini, tiny
+          errors   INVALID (another name, with the names there are)
+        """),
+    'trm_language_is_masked': (c_bool, (c_char_p,),
+        'model',
+        """Returns whether the model predicts masked tokens (bert) instead of the next ones: its targets are
+        the tokens at masked positions (trm_text_options.masking), and it generates no text.
+          threads  any
+        """),
+    'trm_language_complete': (c_int, (c_char_p, POINTER(trm_language_options), POINTER(trm_error),),
+        'model options err',
+        """Replaces the zeros of *options by the model's defaults.
+          errors   INVALID (no such model)
+        """),
+    'trm_language_build': (trm_node, (c_void_p, c_char_p, trm_node, POINTER(trm_language_options),),
+        'graph model ids options',
+        """Adds the language model of this name: token ids int32 or int64 [B, T], T at most the context ->
+        logits [B, T, vocabulary]. Names, shapes and initial values of the parameters are those of
+        transformers: gpt2 "wte.weight", "wpe.weight", "h.0.attn.c_attn.weight" [width, 3 width] ...,
+        llama "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight" ... moe is gpt2 with
+        experts in place of the layers after attention (trm_mixture_of_experts),
+        "h.0.mlp.router.weight", "h.0.mlp.experts.up", "h.0.mlp.experts.down". The output layer uses the
+        token embedding unless the options say otherwise. For another name the graph keeps an error that
+        lists the names.
+          source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama); Fedus et al. 2021 (moe);
+                   Devlin et al. 2018 (bert)
+        """),
+    'trm_language_loss': (trm_node, (c_void_p, c_char_p, trm_node, trm_node, POINTER(trm_language_options),),
+        'graph model ids targets options',
+        """Adds the language model with its mean cross-entropy, without keeping the logits
+        (trm_linear_cross_entropy): ids as in trm_language_build -> scalar. In a graph for training, moe
+        adds its load balance.
+          param    targets: int32 [B, T]: the ids of the next positions, of bert those of masked ones;
+                   -100 does not count
+        """),
+    'trm_widedeep': (trm_node, (c_void_p, POINTER(trm_click_inputs), POINTER(trm_recommender_options),),
+        'graph inputs options',
+        """Adds Wide&Deep: a linear part on keys and dense inputs plus a deep network on the embeddings ->
+        logits [N]. Default of hidden: 256, 128.
+          source   Cheng et al. 2016
+        """),
+    'trm_deepfm': (trm_node, (c_void_p, POINTER(trm_click_inputs), POINTER(trm_recommender_options),),
+        'graph inputs options',
+        """Adds DeepFM: a linear part, a factorisation machine and a deep network that share the embeddings
+        -> logits [N]. Default of hidden: 400, 400, 400.
+          source   Guo et al. 2017
+        """),
+    'trm_dcnv2': (trm_node, (c_void_p, POINTER(trm_click_inputs), POINTER(trm_recommender_options),),
+        'graph inputs options',
+        """Adds DCN-v2: cross layers x(l+1) = x0 * (W x(l) + b) + x(l) on embeddings and dense inputs, and a
+        deep network beside or after them -> logits [N]. Default of hidden: 400, 400, 400.
+          source   Wang et al. 2021
+        """),
+    'trm_dlrm': (trm_node, (c_void_p, POINTER(trm_click_inputs), POINTER(trm_recommender_options),),
+        'graph inputs options',
+        """Adds DLRM: bottom layers turn the dense inputs into a row of `width`; the inner products of all
+        pairs of rows go through the top layers -> logits [N]. Defaults: bottom 512, 256, 64; hidden
+        (top) 512, 256.
+          source   Naumov et al. 2019
+        """),
+    'trm_recommender_build': (trm_node, (c_void_p, c_char_p, POINTER(trm_click_inputs), POINTER(trm_recommender_options),),
+        'graph name inputs options',
+        """Adds the recommender of this name: widedeep, deepfm, dcnv2 or dlrm. For another name the graph
+        keeps an error that lists the names.
+        """),
+    'trm_network_build': (trm_node, (c_void_p, c_char_p, trm_node, POINTER(trm_network_options),),
+        'graph name image options',
+        """Adds the network of this name, as the command line has it: resnet18, resnet34, resnet50,
+        resnet101, resnet152, mlp (hidden 512, 256), lenet or vit. For another name the graph keeps an
+        error that lists the names.
+          param    image: [N, C, H, W]
+        """),
+    'trm_generator_create': (c_int, (c_void_p, POINTER(trm_generator_options), POINTER(c_void_p), POINTER(trm_error),),
+        'model options out err',
+        """Creates a generator that uses the parameters of `model` where they are. It computes in the
+        model's precision; the weights of bfloat16 products are converted once.
+          param    model: made of the language model's graph; must outlive the generator
+          errors   INVALID (no such language model, one of masked tokens, options of another network),
+                   NOMEM, those of trm_exec_create
+          owns     caller: trm_generator_destroy(*out)
+        """),
+    'trm_generator_destroy': (None, (c_void_p,),
+        'generator',
+        """Frees the generator. NULL is accepted."""),
+    'trm_generator_reset': (None, (c_void_p,),
+        'generator',
+        """Forgets all tokens, and reads the parameters again, which training may have changed."""),
+    'trm_generator_read': (c_int, (c_void_p, POINTER(c_int32), c_int64, POINTER(trm_error),),
+        'generator ids count err',
+        """Reads tokens after those that were read before. When there are as many as the model has
+        positions, the generator forgets all but the last half of them, which it reads again.
+          param    ids: [count]
+          errors   INVALID (an id outside of the vocabulary; the generator is then reset)
+        """),
+    'trm_generator_logits': (POINTER(c_float), (c_void_p,),
+        'generator',
+        """Returns the logits [vocabulary] of the token after those that were read; NULL before the first.
+          owns     the generator: valid until its next call
+        """),
+    'trm_generator_weight_bytes': (c_int64, (c_void_p,),
+        'generator',
+        """Returns the bytes of weights that the computation of one token reads: the weights of all
+        products, in the types in which they are kept.
+        """),
+    'trm_generator_choose': (c_int32, (c_void_p, POINTER(trm_sampling),),
+        'generator sampling',
+        """Chooses the token after those that were read: a function of their logits, the options and the
+        number of tokens that were read.
+          param    sampling: NULL = all zeros
+          returns  the id; -1 before the first token
+        """),
     'trm_safetensors_write': (c_int, (c_char_p, POINTER(trm_named_tensor), c_int64, POINTER(trm_text_pair), c_int64, POINTER(trm_error),),
         'path tensors count metadata metadata_count err',
         """Writes a file that every safetensors reader takes: tensors ordered by the width of their type
@@ -5316,6 +5525,46 @@ FUNCTIONS = {
                    sink: receives each line; context: for `sink`
           errors   CORRUPT (nothing fits, with the kinds that were tried; or the first fault), INVALID
                    (neither a file nor a directory), IO
+        """),
+    'trm_export_safetensors': (c_int, (c_void_p, c_char_p, POINTER(trm_error),),
+        'model path err',
+        """Writes parameters and states in plain float32 by the network's names (torchvision's).
+          errors   IO, NOSPACE, NOMEM
+        """),
+    'trm_export_npz': (c_int, (c_void_p, c_char_p, POINTER(trm_error),),
+        'model path err',
+        """Writes parameters and states as arrays for numpy.load.
+          errors   IO, NOSPACE, NOMEM
+        """),
+    'trm_export_onnx': (c_int, (c_void_p, c_char_p, POINTER(trm_error),),
+        'model path err',
+        """Writes the evaluation network from its input ("image", with an open batch) to "logits", opset 17.
+        The model must have been made with evaluation_only.
+          errors   UNSUPPORTED (naming an operator that ONNX cannot express here), INVALID (no
+                   evaluation_only), IO, NOSPACE, NOMEM
+        """),
+    'trm_export_huggingface': (c_int, (c_void_p, POINTER(trm_huggingface_options), c_char_p, POINTER(trm_error),),
+        'model options folder err',
+        """Writes a folder that AutoModelForCausalLM.from_pretrained loads (bert: BertForMaskedLM, vit:
+        ViTForImageClassification): config.json, model.safetensors, or files of at most shard_bytes with
+        model.safetensors.index.json, the tokenizer's files, and for vit the preprocessor_config.json of
+        AutoImageProcessor. Makes the folder; config.json is the last file that is written. Adapters
+        without `merge`: adapter_model.safetensors and adapter_config.json of PeftModel.from_pretrained.
+          errors   UNSUPPORTED (options that transformers' model does not have), INVALID, IO, NOSPACE,
+                   NOMEM
+        """),
+    'trm_huggingface_read': (c_int, (c_char_p, POINTER(c_char_p), POINTER(trm_language_options), POINTER(trm_error),),
+        'folder model network err',
+        """Reads the model and its options from the folder's config.json.
+          param    model: name of the language model, written; a static string
+          errors   IO, CORRUPT, UNSUPPORTED (naming the setting that the model here does not have)
+        """),
+    'trm_huggingface_read_image': (c_int, (c_char_p, POINTER(c_char_p), POINTER(trm_network_options), POINTER(c_int64), POINTER(trm_error),),
+        'folder model network image_size err',
+        """Reads an image model, its options and the height and width of its images from the folder's
+        config.json.
+          param    model: "vit", written; a static string
+          errors   IO, CORRUPT, UNSUPPORTED (naming the setting that the model here does not have)
         """),
     'trm_ps_place': (c_int, (POINTER(trm_ps_variable), c_int32, POINTER(trm_partition), c_int, POINTER(trm_placement), POINTER(trm_error),),
         'variables count partition kind out err',
@@ -5725,48 +5974,13 @@ FUNCTIONS = {
     'trm_model_load': (c_int, (c_void_p, c_char_p, c_bool, POINTER(c_int32), POINTER(trm_error),),
         'model path partial skipped err',
         """Reads only parameters and states, from a checkpoint (or the newest sound one of a directory) or a
-        .safetensors file, or a Hugging Face folder (trireme/language.h). All of them are read before the
+        .safetensors file, or a Hugging Face folder (trireme/io.h). All of them are read before the
         first one is set, which takes memory for a second copy meanwhile: an error changes nothing.
           param    partial: false = every parameter and state must be in the file with its shape; true =
                    others keep their values
                    skipped: number of those, written; NULL = not wanted
           errors   IO, CORRUPT, NOMEM, INVALID (naming the first tensor that does not fit)
         """),
-    'trm_top_k_add': (None, (POINTER(trm_top_k), POINTER(c_float), POINTER(c_int32), c_int64, c_int64,),
-        'top logits labels rows classes',
-        """Adds the rows of a batch.
-          param    logits: [rows, classes]
-                   labels: [rows]; rows with a label < 0 or >= classes are left out
-        """),
-    'trm_top_k_value': (c_double, (POINTER(trm_top_k), c_int,),
-        'top k',
-        """Returns the top-k accuracy, 0 to 1; 0 without samples.
-          param    k: 1 to 5
-        """),
-    'trm_auc_create': (c_int, (POINTER(c_void_p), POINTER(trm_error),),
-        'out err',
-        """Creates the counts of a binary metric, 1 MB.
-          errors   NOMEM
-          owns     caller: trm_auc_destroy(*out)
-        """),
-    'trm_auc_destroy': (None, (c_void_p,),
-        'auc',
-        """Frees the counts. NULL is accepted."""),
-    'trm_auc_reset': (None, (c_void_p,),
-        'auc',
-        """Sets the counts to zero."""),
-    'trm_auc_add': (None, (c_void_p, POINTER(c_float), POINTER(c_float), c_int64,),
-        'auc logits labels rows',
-        """Adds the rows of a batch. NaN logits are counted as such only.
-          param    logits: [rows]
-                   labels: [rows]: above 0.5 is positive
-        """),
-    'trm_auc_merge': (None, (c_void_p, c_void_p,),
-        'into from',
-        """Adds the counts of another object."""),
-    'trm_auc_get': (None, (c_void_p, POINTER(trm_auc_values),),
-        'auc out',
-        """Computes the values of all samples that were added."""),
     'trm_loss_monitor': (trm_callback, (c_int64, trm_print,),
         'every print',
         """Prints "epoch: 1 step: 156, loss is 2.0084016" every `every` steps; in sink mode once an epoch,
@@ -5839,82 +6053,6 @@ FUNCTIONS = {
         """Writes an event file: loss, learning rate, images per second, evaluation, on request histograms
         and the graph. A resumed run begins a new file that says from which step on.
         """),
-    'trm_context_create': (c_int, (POINTER(c_void_p), POINTER(trm_error),),
-        'out err',
-        """Creates a context with all options at their defaults.
-          errors   NOMEM
-          owns     caller: trm_context_destroy(*out)
-        """),
-    'trm_context_destroy': (None, (c_void_p,),
-        'context',
-        """Frees the context. NULL is accepted."""),
-    'trm_context_set': (c_int, (c_void_p, c_char_p, c_char_p, POINTER(trm_error),),
-        'context name value err',
-        """Sets one option; strings are copied. Words and truth values may be in upper or lower case.
-          errors   INVALID (no such option, with the nearest name; a value outside of its range)
-        """),
-    'trm_context_get': (c_char_p, (c_void_p, c_char_p,),
-        'context name',
-        """Returns the value of an option: the one that was set, else the default. device_num and
-        global_rank are those of the communicator once a model has been made.
-          returns  NULL: no such option
-          owns     the context: valid until the next call with it
-        """),
-    'trm_context_is_set': (c_bool, (c_void_p, c_char_p,),
-        'context name',
-        """Returns true if the option was set since the last reset; false if there is no such option."""),
-    'trm_context_reset': (None, (c_void_p,),
-        'context',
-        """Sets every option to its default."""),
-    'trm_context_own_samples': (c_bool, (c_void_p, c_int32,),
-        'context ranks',
-        """Returns true if the context, in a split mode, makes each of `ranks` ranks read its own samples:
-        full_batch false, dataset_strategy data_parallel, or tuples that cut each input by samples into
-        `ranks` parts.
-          level    expert
-        """),
-    'trm_context_check': (c_int, (c_void_p, POINTER(trm_error),),
-        'context err',
-        """Checks the options against each other: the errors of trm_context_resolve that hold for any ranks.
-          errors   INVALID, UNSUPPORTED: as trm_context_resolve
-        """),
-    'trm_context_resolve': (c_int, (c_void_p, c_void_p, POINTER(trm_parallel_options), POINTER(c_int32), POINTER(trm_error),),
-        'context comm parallel accumulate err',
-        """Checks the options against each other and against the ranks, and translates them to those of
-        trireme/exec.h. trm_model_create does this for a model.
-          param    comm: NULL = one rank
-                   parallel: written; lists in it belong to the context, until it is set, reset or
-                   destroyed; in mode stand_alone comm is NULL
-                   accumulate: grad_accumulation_step, written
-          errors   INVALID (options that exclude each other, device_num different from the number of
-                   ranks, an option of another parallel_mode), UNSUPPORTED (a value that the mode does
-                   not carry out)
-          level    expert
-        """),
-    'trm_context_option_at': (c_bool, (c_int32, POINTER(trm_context_option),),
-        'index out',
-        """Gives option `index` of the table.
-          returns  false after the last one
-          owns     static strings
-          threads  any
-        """),
-    'trm_export_safetensors': (c_int, (c_void_p, c_char_p, POINTER(trm_error),),
-        'model path err',
-        """Writes parameters and states in plain float32 by the network's names (torchvision's).
-          errors   IO, NOSPACE, NOMEM
-        """),
-    'trm_export_npz': (c_int, (c_void_p, c_char_p, POINTER(trm_error),),
-        'model path err',
-        """Writes parameters and states as arrays for numpy.load.
-          errors   IO, NOSPACE, NOMEM
-        """),
-    'trm_export_onnx': (c_int, (c_void_p, c_char_p, POINTER(trm_error),),
-        'model path err',
-        """Writes the evaluation network from its input ("image", with an open batch) to "logits", opset 17.
-        The model must have been made with evaluation_only.
-          errors   UNSUPPORTED (naming an operator that ONNX cannot express here), INVALID (no
-                   evaluation_only), IO, NOSPACE, NOMEM
-        """),
     'trm_estimator_create': (c_int, (trm_model_fn, c_void_p, POINTER(trm_run_config), POINTER(c_void_p), POINTER(trm_error),),
         'model_fn params config out err',
         """Creates an estimator and checks the configuration as a whole.
@@ -5957,179 +6095,41 @@ FUNCTIONS = {
     'trm_ps_initial_close': (None, (POINTER(trm_ps_source),),
         'source',
         """Closes what trm_ps_initial_open has opened. An empty source ({0}) is accepted."""),
-    'trm_resnet': (trm_node, (c_void_p, trm_node, POINTER(trm_resnet_options),),
-        'graph image options',
-        """Adds a ResNet in the "v1.5" form (stride on the 3x3 of a bottleneck), as torchvision's: image [N,
-        3, H, W] -> logits [N, classes].
-          source   He et al. 2015
+    'trm_top_k_add': (None, (POINTER(trm_top_k), POINTER(c_float), POINTER(c_int32), c_int64, c_int64,),
+        'top logits labels rows classes',
+        """Adds the rows of a batch.
+          param    logits: [rows, classes]
+                   labels: [rows]; rows with a label < 0 or >= classes are left out
         """),
-    'trm_mlp': (trm_node, (c_void_p, trm_node, POINTER(c_int64), c_int32, c_int64,),
-        'graph x hidden count classes',
-        """Adds linear layers with ReLU of the widths hidden[count], then one of `classes` outputs: x [N,
-        ...], flattened -> logits [N, classes]. Names: "fc0.weight", "fc0.bias", ...
+    'trm_top_k_value': (c_double, (POINTER(trm_top_k), c_int,),
+        'top k',
+        """Returns the top-k accuracy, 0 to 1; 0 without samples.
+          param    k: 1 to 5
         """),
-    'trm_lenet': (trm_node, (c_void_p, trm_node, c_int64,),
-        'graph image classes',
-        """Adds LeNet in its usual modern form, conv 5x5 (6), pool, conv 5x5 (16), pool, 120, 84: image [N,
-        C, H, W], H and W at least 12 -> logits [N, classes].
-          source   LeCun et al. 1998
+    'trm_auc_create': (c_int, (POINTER(c_void_p), POINTER(trm_error),),
+        'out err',
+        """Creates the counts of a binary metric, 1 MB.
+          errors   NOMEM
+          owns     caller: trm_auc_destroy(*out)
         """),
-    'trm_vit_size': (c_int, (c_char_p, POINTER(trm_vit_options), POINTER(trm_error),),
-        'size options err',
-        """Sets the options of a published size.
-          param    size: tiny, small, base or large
-          errors   INVALID (another name, with the names there are)
+    'trm_auc_destroy': (None, (c_void_p,),
+        'auc',
+        """Frees the counts. NULL is accepted."""),
+    'trm_auc_reset': (None, (c_void_p,),
+        'auc',
+        """Sets the counts to zero."""),
+    'trm_auc_add': (None, (c_void_p, POINTER(c_float), POINTER(c_float), c_int64,),
+        'auc logits labels rows',
+        """Adds the rows of a batch. NaN logits are counted as such only.
+          param    logits: [rows]
+                   labels: [rows]: above 0.5 is positive
         """),
-    'trm_vit_complete': (None, (POINTER(trm_vit_options),),
-        'options',
-        """Replaces the zeros of *options by the defaults."""),
-    'trm_vit': (trm_node, (c_void_p, trm_node, c_int64, POINTER(trm_vit_options),),
-        'graph image classes options',
-        """Adds a vision transformer: image [N, C, H, W] -> logits [N, classes]. Names, shapes and initial
-        values of the parameters are those of transformers' ViTForImageClassification,
-        "vit.embeddings.cls_token", "vit.encoder.layer.0.attention.attention.query.weight" ...
-          source   Dosovitskiy et al. 2020
-        """),
-    'trm_language_size': (c_int, (c_char_p, c_char_p, POINTER(trm_language_options), POINTER(trm_error),),
-        'model size options err',
-        """Sets the options of a published size.
-          param    model: name of the model
-                   size: gpt2: small (also gpt2), medium, large, xl, tiny (4 layers of width 128); llama:
-                   llama15m, llama110m, 1b, 8b; moe: those of gpt2; bert: base, large, medium, small,
-                   mini, tiny
-          errors   INVALID (another name, with the names there are)
-        """),
-    'trm_language_is_masked': (c_bool, (c_char_p,),
-        'model',
-        """Returns whether the model predicts masked tokens (bert) instead of the next ones: its targets are
-        the tokens at masked positions (trm_text_options.masking), and it generates no text.
-          threads  any
-        """),
-    'trm_language_complete': (c_int, (c_char_p, POINTER(trm_language_options), POINTER(trm_error),),
-        'model options err',
-        """Replaces the zeros of *options by the model's defaults.
-          errors   INVALID (no such model)
-        """),
-    'trm_language_build': (trm_node, (c_void_p, c_char_p, trm_node, POINTER(trm_language_options),),
-        'graph model ids options',
-        """Adds the language model of this name: token ids int32 or int64 [B, T], T at most the context ->
-        logits [B, T, vocabulary]. Names, shapes and initial values of the parameters are those of
-        transformers: gpt2 "wte.weight", "wpe.weight", "h.0.attn.c_attn.weight" [width, 3 width] ...,
-        llama "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight" ... moe is gpt2 with
-        experts in place of the layers after attention (trm_mixture_of_experts),
-        "h.0.mlp.router.weight", "h.0.mlp.experts.up", "h.0.mlp.experts.down". The output layer uses the
-        token embedding unless the options say otherwise. For another name the graph keeps an error that
-        lists the names.
-          source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama); Fedus et al. 2021 (moe);
-                   Devlin et al. 2018 (bert)
-        """),
-    'trm_language_loss': (trm_node, (c_void_p, c_char_p, trm_node, trm_node, POINTER(trm_language_options),),
-        'graph model ids targets options',
-        """Adds the language model with its mean cross-entropy, without keeping the logits
-        (trm_linear_cross_entropy): ids as in trm_language_build -> scalar. In a graph for training, moe
-        adds its load balance.
-          param    targets: int32 [B, T]: the ids of the next positions, of bert those of masked ones;
-                   -100 does not count
-        """),
-    'trm_widedeep': (trm_node, (c_void_p, POINTER(trm_click_inputs), POINTER(trm_recommender_options),),
-        'graph inputs options',
-        """Adds Wide&Deep: a linear part on keys and dense inputs plus a deep network on the embeddings ->
-        logits [N]. Default of hidden: 256, 128.
-          source   Cheng et al. 2016
-        """),
-    'trm_deepfm': (trm_node, (c_void_p, POINTER(trm_click_inputs), POINTER(trm_recommender_options),),
-        'graph inputs options',
-        """Adds DeepFM: a linear part, a factorisation machine and a deep network that share the embeddings
-        -> logits [N]. Default of hidden: 400, 400, 400.
-          source   Guo et al. 2017
-        """),
-    'trm_dcnv2': (trm_node, (c_void_p, POINTER(trm_click_inputs), POINTER(trm_recommender_options),),
-        'graph inputs options',
-        """Adds DCN-v2: cross layers x(l+1) = x0 * (W x(l) + b) + x(l) on embeddings and dense inputs, and a
-        deep network beside or after them -> logits [N]. Default of hidden: 400, 400, 400.
-          source   Wang et al. 2021
-        """),
-    'trm_dlrm': (trm_node, (c_void_p, POINTER(trm_click_inputs), POINTER(trm_recommender_options),),
-        'graph inputs options',
-        """Adds DLRM: bottom layers turn the dense inputs into a row of `width`; the inner products of all
-        pairs of rows go through the top layers -> logits [N]. Defaults: bottom 512, 256, 64; hidden
-        (top) 512, 256.
-          source   Naumov et al. 2019
-        """),
-    'trm_recommender_build': (trm_node, (c_void_p, c_char_p, POINTER(trm_click_inputs), POINTER(trm_recommender_options),),
-        'graph name inputs options',
-        """Adds the recommender of this name: widedeep, deepfm, dcnv2 or dlrm. For another name the graph
-        keeps an error that lists the names.
-        """),
-    'trm_network_build': (trm_node, (c_void_p, c_char_p, trm_node, POINTER(trm_network_options),),
-        'graph name image options',
-        """Adds the network of this name, as the command line has it: resnet18, resnet34, resnet50,
-        resnet101, resnet152, mlp (hidden 512, 256), lenet or vit. For another name the graph keeps an
-        error that lists the names.
-          param    image: [N, C, H, W]
-        """),
-    'trm_generator_create': (c_int, (c_void_p, POINTER(trm_generator_options), POINTER(c_void_p), POINTER(trm_error),),
-        'model options out err',
-        """Creates a generator that uses the parameters of `model` where they are. It computes in the
-        model's precision; the weights of bfloat16 products are converted once.
-          param    model: made of the language model's graph; must outlive the generator
-          errors   INVALID (no such language model, one of masked tokens, options of another network),
-                   NOMEM, those of trm_exec_create
-          owns     caller: trm_generator_destroy(*out)
-        """),
-    'trm_generator_destroy': (None, (c_void_p,),
-        'generator',
-        """Frees the generator. NULL is accepted."""),
-    'trm_generator_reset': (None, (c_void_p,),
-        'generator',
-        """Forgets all tokens, and reads the parameters again, which training may have changed."""),
-    'trm_generator_read': (c_int, (c_void_p, POINTER(c_int32), c_int64, POINTER(trm_error),),
-        'generator ids count err',
-        """Reads tokens after those that were read before. When there are as many as the model has
-        positions, the generator forgets all but the last half of them, which it reads again.
-          param    ids: [count]
-          errors   INVALID (an id outside of the vocabulary; the generator is then reset)
-        """),
-    'trm_generator_logits': (POINTER(c_float), (c_void_p,),
-        'generator',
-        """Returns the logits [vocabulary] of the token after those that were read; NULL before the first.
-          owns     the generator: valid until its next call
-        """),
-    'trm_generator_weight_bytes': (c_int64, (c_void_p,),
-        'generator',
-        """Returns the bytes of weights that the computation of one token reads: the weights of all
-        products, in the types in which they are kept.
-        """),
-    'trm_generator_choose': (c_int32, (c_void_p, POINTER(trm_sampling),),
-        'generator sampling',
-        """Chooses the token after those that were read: a function of their logits, the options and the
-        number of tokens that were read.
-          param    sampling: NULL = all zeros
-          returns  the id; -1 before the first token
-        """),
-    'trm_export_huggingface': (c_int, (c_void_p, POINTER(trm_huggingface_options), c_char_p, POINTER(trm_error),),
-        'model options folder err',
-        """Writes a folder that AutoModelForCausalLM.from_pretrained loads (bert: BertForMaskedLM, vit:
-        ViTForImageClassification): config.json, model.safetensors, or files of at most shard_bytes with
-        model.safetensors.index.json, the tokenizer's files, and for vit the preprocessor_config.json of
-        AutoImageProcessor. Makes the folder; config.json is the last file that is written. Adapters
-        without `merge`: adapter_model.safetensors and adapter_config.json of PeftModel.from_pretrained.
-          errors   UNSUPPORTED (options that transformers' model does not have), INVALID, IO, NOSPACE,
-                   NOMEM
-        """),
-    'trm_huggingface_read': (c_int, (c_char_p, POINTER(c_char_p), POINTER(trm_language_options), POINTER(trm_error),),
-        'folder model network err',
-        """Reads the model and its options from the folder's config.json.
-          param    model: name of the language model, written; a static string
-          errors   IO, CORRUPT, UNSUPPORTED (naming the setting that the model here does not have)
-        """),
-    'trm_huggingface_read_image': (c_int, (c_char_p, POINTER(c_char_p), POINTER(trm_network_options), POINTER(c_int64), POINTER(trm_error),),
-        'folder model network image_size err',
-        """Reads an image model, its options and the height and width of its images from the folder's
-        config.json.
-          param    model: "vit", written; a static string
-          errors   IO, CORRUPT, UNSUPPORTED (naming the setting that the model here does not have)
-        """),
+    'trm_auc_merge': (None, (c_void_p, c_void_p,),
+        'into from',
+        """Adds the counts of another object."""),
+    'trm_auc_get': (None, (c_void_p, POINTER(trm_auc_values),),
+        'auc out',
+        """Computes the values of all samples that were added."""),
     'trm_mesh_ranks': (c_int, (c_char_p, POINTER(c_int32), POINTER(trm_error),),
         'mesh ranks err',
         """Gives the number of ranks of a mesh: "8", "2x4", "host=2xlocal=4".
@@ -6396,6 +6396,17 @@ STRUCTS = (
     trm_step_profile,
     trm_profile_options,
     trm_program_profile,
+    trm_context_option,
+    trm_resnet_options,
+    trm_lora_options,
+    trm_vit_options,
+    trm_language_options,
+    trm_click_inputs,
+    trm_field_table,
+    trm_recommender_options,
+    trm_network_options,
+    trm_generator_options,
+    trm_sampling,
     trm_named_tensor,
     trm_text_pair,
     trm_safetensors_entry,
@@ -6411,6 +6422,7 @@ STRUCTS = (
     trm_probe,
     trm_recogniser,
     trm_inspect_options,
+    trm_huggingface_options,
     trm_row_init,
     trm_admission,
     trm_expiry,
@@ -6442,14 +6454,11 @@ STRUCTS = (
     trm_progress,
     trm_callback,
     trm_train_options,
-    trm_top_k,
-    trm_auc_values,
     trm_model_checkpoint_options,
     trm_early_stop_options,
     trm_report_mark,
     trm_mean_step,
     trm_tensorboard_options,
-    trm_context_option,
     trm_input_context,
     trm_ps_strategy,
     trm_run_config,
@@ -6457,17 +6466,8 @@ STRUCTS = (
     trm_exporter,
     trm_eval_spec,
     trm_job_result,
-    trm_resnet_options,
-    trm_lora_options,
-    trm_vit_options,
-    trm_language_options,
-    trm_click_inputs,
-    trm_field_table,
-    trm_recommender_options,
-    trm_network_options,
-    trm_generator_options,
-    trm_sampling,
-    trm_huggingface_options,
+    trm_top_k,
+    trm_auc_values,
     trm_planner_options,
     trm_planner_info,
     trm_planner_candidate,

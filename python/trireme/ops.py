@@ -15,8 +15,8 @@ __all__ = [
     'pair_dots', 'dropout', 'add', 'sub', 'mul', 'div', 'relu', 'sigmoid', 'tanh', 'gelu', 'silu', 'swiglu', 'exp',
     'log', 'sqrt', 'power', 'neg', 'scale', 'cast', 'reshape', 'transpose', 'concat', 'slice', 'pad', 'one_hot',
     'reduce_sum', 'reduce_mean', 'reduce_max', 'softmax', 'softmax_cross_entropy', 'linear_cross_entropy',
-    'bce_with_logits', 'softmax_cross_entropy_expand', 'resnet', 'mlp', 'lenet', 'vit', 'language_build',
-    'language_loss', 'widedeep', 'deepfm', 'dcnv2', 'dlrm', 'recommender_build', 'network_build',
+    'bce_with_logits', 'resnet', 'mlp', 'lenet', 'vit', 'language_build', 'language_loss', 'widedeep', 'deepfm',
+    'dcnv2', 'dlrm', 'recommender_build', 'network_build', 'softmax_cross_entropy_expand',
 ]
 
 
@@ -449,15 +449,6 @@ def bce_with_logits(logits: Value, targets: Value) -> Node:
     return operate('trm_bce_with_logits', logits, targets)
 
 
-def softmax_cross_entropy_expand(logits: Value, labels: Value) -> Node:
-    """Adds the softmax cross-entropy as small operators (max, sub, exp, sum, div, one-hot, log, mul,
-    sum, mul, mean): logits [N, K], labels int32 [N] -> scalar. Value and gradient agree with
-    trm_softmax_cross_entropy to 1e-6 while no probability underflows.
-      level    expert
-    """
-    return operate('trm_softmax_cross_entropy_expand', logits, labels)
-
-
 def resnet(image: Value, *, depth: Any = None, classes: Any = None, stem: Any = None,
            zero_init_residual: Any = None) -> Node:
     """Adds a ResNet in the "v1.5" form (stride on the 3x3 of a bottleneck), as torchvision's: image [N,
@@ -745,3 +736,12 @@ def network_build(name: str, image: Value, *, classes: Any = None, stem: Any = N
     """
     return operate('trm_network_build', name, image,
                    dict(classes=classes, stem=stem, zero_init_residual=zero_init_residual, vit=vit))
+
+
+def softmax_cross_entropy_expand(logits: Value, labels: Value) -> Node:
+    """Adds the softmax cross-entropy as small operators (max, sub, exp, sum, div, one-hot, log, mul,
+    sum, mul, mean): logits [N, K], labels int32 [N] -> scalar. Value and gradient agree with
+    trm_softmax_cross_entropy to 1e-6 while no probability underflows.
+      level    expert
+    """
+    return operate('trm_softmax_cross_entropy_expand', logits, labels)

@@ -21,7 +21,7 @@
 #include "train/elastic_state.h"
 #include "train/rank_changes.h"
 
-#include "trireme/elastic.h"
+#include "trireme/dist.h"
 
 #include "base/error.h"
 #include "base/kept_mappings.h"

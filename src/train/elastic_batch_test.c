@@ -14,7 +14,7 @@
  * gradients were complete. */
 #include "check.h"
 
-#include "trireme/elastic.h"
+#include "trireme/dist.h"
 #include "trireme/train.h"
 
 #include "base/os.h"

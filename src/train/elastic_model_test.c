@@ -6,7 +6,7 @@
  * it. The ranks of an ended job do not begin it anew. */
 #include "check.h"
 
-#include "trireme/elastic.h"
+#include "trireme/dist.h"
 #include "trireme/io.h"
 #include "trireme/train.h"
 

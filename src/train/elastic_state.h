@@ -11,7 +11,7 @@
 #ifndef TRMI_TRAIN_ELASTIC_STATE_H
 #define TRMI_TRAIN_ELASTIC_STATE_H
 
-#include "trireme/elastic.h"
+#include "trireme/dist.h"
 
 #include "base/memory.h"
 #include "train/elastic_copies.h"

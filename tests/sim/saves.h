@@ -5,7 +5,7 @@
 
 #include "job.h"
 
-#include "trireme/elastic.h"
+#include "trireme/dist.h"
 
 /* A rank's side of checkpoints: the callback that saves, and the model that it sees. */
 typedef struct sim_saver sim_saver;

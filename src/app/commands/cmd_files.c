@@ -9,7 +9,7 @@
  * folder that has a checkpoint. */
 #include "app/models/models.h"
 
-#include "trireme/language.h"
+#include "trireme/io.h"
 #include "trireme/train.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "app/commands/bench.h"
 
 #include "trireme/data.h"
-#include "trireme/language.h"
+#include "trireme/nn.h"
 
 #include <stdio.h>
 #include <stdlib.h>

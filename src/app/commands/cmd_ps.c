@@ -9,7 +9,7 @@
  * where the job's file is missing, a warning says so. */
 #include "app/commands/cmd_ps.h"
 
-#include "trireme/estimator.h"
+#include "trireme/train.h"
 #include "trireme/io.h"
 
 #include <errno.h>

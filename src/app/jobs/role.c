@@ -13,7 +13,7 @@
 #include "app/output/record.h"
 
 #include "trireme/dist.h"
-#include "trireme/estimator.h"
+#include "trireme/train.h"
 #include "trireme/base.h"
 
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #ifndef TRIREME_APP_ROLE_H
 #define TRIREME_APP_ROLE_H
 
-#include "trireme/estimator.h"
+#include "trireme/train.h"
 
 #include "app/app.h"
 

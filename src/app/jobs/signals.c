@@ -7,7 +7,7 @@
  *      SIGUSR2                    print the state, from the start of main to the end */
 #include "app/app.h"
 
-#include "trireme/estimator.h"
+#include "trireme/train.h"
 
 #include <signal.h>
 #include <stdatomic.h>

@@ -16,7 +16,7 @@
 
 #include "app/app.h"
 
-#include "trireme/language.h"
+#include "trireme/nn.h"
 
 #include <jansson.h>
 

@@ -260,7 +260,7 @@ static const app_flag flag_table[] = {
     INT("threads", threads, "N", 1, 1024, NULL, "OMP_NUM_THREADS of each rank (its share of the CPUs)", .tag = "launch"),
     TEXT("rank-table", rank_table, "FILE", NULL, "RANK_TABLE_FILE of each rank", .tag = "launch"),
     TEXT("launch-dir", launch_directory, "DIR", NULL, "folder in which device0, device1 ... are made (.)", .tag = "launch"),
-    TEXT("elastic", elastic, "LEAST:MOST", NULL, "ranks that die do not end the job while LEAST are left (for programs of trireme/elastic.h, and trireme train --elastic)", .tag = "launch"),
+    TEXT("elastic", elastic, "LEAST:MOST", NULL, "ranks that die do not end the job while LEAST are left (for programs that call trm_elastic_create, and trireme train --elastic)", .tag = "launch"),
     INT("elastic-restarts", elastic_restarts, "N", 0, 1000, "0", "elastic: how often each rank that has died is started again, to join the others", .tag = "launch", .use = "elastic"),
     /* ---- Cluster */
     BOOL("any-address", any_address, "accept a table without an address of this host"),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An elastic job: its creation, and the way from a failure to the next epoch (contracts in
- * trireme/elastic.h, the parts in elastic.h).
+ * trireme/dist.h, the parts in elastic.h).
  *
  *   create:   meet as the cluster description says -> the first epoch
  *             or the job runs already              -> alone, until recover
@@ -214,7 +214,7 @@ static void begin_early(const trm_elastic *e, trmi_join *join) {
     }
 }
 
-/* Contract in trireme/elastic.h. END of the rendezvous means that the job runs already: this
+/* Contract in trireme/dist.h. END of the rendezvous means that the job runs already: this
  * process then stands outside, with a communicator of its own, and knows where to ask for
  * admission. */
 trm_status trm_elastic_create(const trm_cluster *cluster, const trm_elastic_options *options,
@@ -253,7 +253,7 @@ trm_status trm_elastic_create(const trm_cluster *cluster, const trm_elastic_opti
     return status;
 }
 
-/* Contract in trireme/elastic.h. Keys are overwritten before their memory is freed. */
+/* Contract in trireme/dist.h. Keys are overwritten before their memory is freed. */
 void trm_elastic_destroy(trm_elastic *e) {
     if (e == NULL) {
         return;
@@ -519,7 +519,7 @@ static void settle_wish(trm_elastic *e) {
     }
 }
 
-/* Contract in trireme/elastic.h. Abandons the old epoch, which makes every rank that still waits
+/* Contract in trireme/dist.h. Abandons the old epoch, which makes every rank that still waits
  * in it fail and come here, decides with the survivors on the next epoch, and compares both
  * lists of members. */
 trm_status trm_elastic_recover(trm_elastic *e, const trm_error *cause, trm_error *err) {

@@ -16,7 +16,7 @@
 #ifndef TRMI_COMM_ELASTIC_H
 #define TRMI_COMM_ELASTIC_H
 
-#include "trireme/elastic.h"
+#include "trireme/dist.h"
 
 #include "base/net/net.h"
 #include "comm/rendezvous/membership.h"

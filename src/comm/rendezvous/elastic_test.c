@@ -3,7 +3,7 @@
  * between them, and come back; the others go on in the next epoch. */
 #include "check.h"
 
-#include "trireme/elastic.h"
+#include "trireme/dist.h"
 
 #include "base/error.h"
 #include "base/os.h"

@@ -62,7 +62,7 @@ static trm_status no_such(const char *name, trm_error *err) {
                            "no context option '%.60s'; trireme help context lists them", name);
 }
 
-/* Contract in trireme/train.h. Nothing changes after an error. */
+/* Contract in trireme/exec.h. Nothing changes after an error. */
 trm_status trm_context_set(trm_context *c, const char *name, const char *value, trm_error *err) {
     TRMI_NEED(err, c, name, value);
     int32_t index = trmi_context_find(name);
@@ -313,7 +313,7 @@ static bool option_equals(const trm_context *c, trmi_context_id id, const char *
     return is_set(c, id) && strcmp(text_of(c, id), value) == 0;
 }
 
-/* Contract in trireme/train.h. In a split program a rank reads samples of its own only where the
+/* Contract in trireme/exec.h. In a split program a rank reads samples of its own only where the
  * options say that it feeds its part of the batch. */
 bool trm_context_own_samples(const trm_context *c, int32_t ranks) {
     TRMI_NEED_OR(false, NULL, c);
@@ -357,7 +357,7 @@ static trm_cooperative cooperative_of(const trm_context *c) {
                                        : TRM_COOPERATIVE_OFF;
 }
 
-/* Contract in trireme/train.h. Modes with a split graph set other members than the
+/* Contract in trireme/exec.h. Modes with a split graph set other members than the
  * data-parallel modes. */
 trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_options *parallel,
                                int32_t *accumulate, trm_error *err) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/context/context.h: the options of a context (trireme/train.h), as a table and as
+/* train/context/context.h: the options of a context (trireme/exec.h), as a table and as
  * texts.
  *
  *        set: text --checked by its row--> text kept       resolve: texts, ranks --> trm_parallel_options
@@ -10,7 +10,7 @@
 #ifndef TRMI_TRAIN_CONTEXT_H
 #define TRMI_TRAIN_CONTEXT_H
 
-#include "trireme/train.h"
+#include "trireme/exec.h"
 
 /* Forms of values. */
 typedef enum trmi_context_form {

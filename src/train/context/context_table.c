@@ -135,7 +135,7 @@ static const char *modes_of(uint32_t modes) {
                : "hybrid_parallel";
 }
 
-/* Contract in trireme/train.h. All texts are static. */
+/* Contract in trireme/exec.h. All texts are static. */
 bool trm_context_option_at(int32_t index, trm_context_option *out) {
     TRMI_NEED_OR(false, NULL, out);
     if (index < 0 || index >= TRMI_CONTEXT_COUNT) {

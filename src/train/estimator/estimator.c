@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Creates an estimator from a configuration and runs the role of its process
- * (trireme/estimator.h). */
+ * (trireme/train.h). */
 #include "train/estimator/estimator.h"
 
 #include "train/model.h"
@@ -8,7 +8,7 @@
 #include "base/arguments.h"
 #include "base/error.h"
 
-/* Contract in trireme/estimator.h. Nothing is started: roles begin in trm_train_and_evaluate. */
+/* Contract in trireme/train.h. Nothing is started: roles begin in trm_train_and_evaluate. */
 trm_status trm_estimator_create(trm_model_fn model_fn, void *params, const trm_run_config *config,
                                 trm_estimator **out, trm_error *err) {
     TRMI_NEED(err, (const void *)(uintptr_t)model_fn, config, out);

@@ -20,7 +20,7 @@
 #ifndef TRMI_TRAIN_ESTIMATOR_H
 #define TRMI_TRAIN_ESTIMATOR_H
 
-#include "trireme/estimator.h"
+#include "trireme/train.h"
 
 #include "base/memory.h"
 #include "train/estimator/dealt.h"

@@ -108,7 +108,7 @@ static void say_plan(const trm_estimator *e, trmi_report *r) {
     say_config(e, r);
 }
 
-/* Contract in trireme/estimator.h. */
+/* Contract in trireme/train.h. */
 trm_status trm_estimator_plan(const trm_estimator *e, bool json, char **out, trm_error *err) {
     TRMI_NEED(err, e, out);
     trmi_report r;

@@ -4,7 +4,7 @@
 #include "folder.h"
 
 #include "trireme/data.h"
-#include "trireme/estimator.h"
+#include "trireme/train.h"
 
 #include "train/estimator/estimator.h"
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exports a model's weights as safetensors, npz or ONNX (trireme/train.h).
+/* Exports a model's weights as safetensors, npz or ONNX (trireme/io.h).
  *
  *     safetensors, npz   all variables, gathered from the ranks (gather.h), then written
  *     ONNX               the evaluation graph: leaves become inputs and initializers, and onnx_map.c
  *                        translates each operator that the logits depend on
  *
  * Memory of an export lies in one arena that is freed at its end, on all paths. */
-#include "trireme/train.h"
 #include "trireme/io.h"
 
 #include "train/export/gather.h"
@@ -147,7 +146,7 @@ static trm_status build_onnx(trmi_onnx *x, trm_exec *exec, trm_node logits, trm_
     return TRM_OK;
 }
 
-/* Contract in trireme/train.h. An evaluation graph is needed: a training graph computes batch
+/* Contract in trireme/io.h. An evaluation graph is needed: a training graph computes batch
  * statistics. */
 trm_status trm_export_onnx(trm_model *model, const char *path, trm_error *err) {
     TRMI_NEED(err, model, path);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hugging Face folders (trireme/language.h): how options and names translate.
+/* Hugging Face folders (trireme/io.h): how options and names translate.
  *
  *      options  <-->  config.json              the tables below
  *      weights   -->  model*.safetensors       "h.0.ln_1.weight" is "transformer.h.0.ln_1.weight" of
  *                                              GPT2LMHeadModel; the others' names are the same */
-#include "trireme/language.h"
+#include "trireme/io.h"
 
 #include "train/export/adapters.h"
 #include "train/export/gather.h"
@@ -283,7 +283,7 @@ static trm_status read_folder(const char *folder, bool images, const char **mode
     return status;
 }
 
-/* Contract in trireme/language.h. Reads config.json alone; weights are read by trm_model_load. */
+/* Contract in trireme/io.h. Reads config.json alone; weights are read by trm_model_load. */
 trm_status trm_huggingface_read(const char *folder, const char **model,
                                 trm_language_options *network, trm_error *err) {
     TRMI_NEED(err, folder, model, network);
@@ -554,7 +554,7 @@ static trm_status settle_dialect(trm_model *model, const trm_huggingface_options
                                         : "");
 }
 
-/* Contract in trireme/language.h. Writes the weights first, then tokenizer and image processor, and
+/* Contract in trireme/io.h. Writes the weights first, then tokenizer and image processor, and
  * config.json last. */
 trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_options *options,
                                   const char *folder, trm_error *err) {

@@ -3,7 +3,7 @@
 #ifndef TRMI_TRAIN_GENERATE_CHOOSE_H
 #define TRMI_TRAIN_GENERATE_CHOOSE_H
 
-#include "trireme/language.h"
+#include "trireme/nn.h"
 
 /* Returns a token chosen from logits[count] as the options say: a function of its arguments.
  * `number` selects the random number of options->seed. Of equal logits the lower id is the more

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Generators (trireme/language.h): two programs of a language model, which share its parameters.
+/* Generators (trireme/nn.h): two programs of a language model, which share its parameters.
  *
  *       a prompt: CHUNK_ROWS tokens at a time --> [chunk] --\
  *                                                  keys, values --> logits --> choice (choose.c)
@@ -16,7 +16,7 @@
  * When the cache is full, its older half is forgotten (forget_half). The parameters are the
  * model's own memory: trm_generator_reset after more training makes the programs read the new
  * values. */
-#include "trireme/language.h"
+#include "trireme/nn.h"
 
 #include "exec/exec.h"
 #include "models/language/language.h"
@@ -124,7 +124,7 @@ static trm_status make_program(trm_generator *g, trm_model *model, const trm_exe
     return TRM_OK;
 }
 
-/* Contract in trireme/language.h. Two programs have one cache: one reads many tokens of a prompt at
+/* Contract in trireme/nn.h. Two programs have one cache: one reads many tokens of a prompt at
  * a time, one a single token. */
 trm_status trm_generator_create(trm_model *model, const trm_generator_options *options,
                                 trm_generator **out, trm_error *err) {
@@ -259,7 +259,7 @@ const float *trm_generator_logits(const trm_generator *generator) {
     return generator->logits;
 }
 
-/* Contract in trireme/language.h. Counts the weights of the products in the program of one token:
+/* Contract in trireme/nn.h. Counts the weights of the products in the program of one token:
  * generation is bound by reading them. */
 int64_t trm_generator_weight_bytes(const trm_generator *generator) {
     TRMI_NEED_OR(0, NULL, generator);
@@ -280,7 +280,7 @@ int64_t trm_generator_weight_bytes(const trm_generator *generator) {
     return bytes;
 }
 
-/* Contract in trireme/language.h. -1: no token has been read. */
+/* Contract in trireme/nn.h. -1: no token has been read. */
 int32_t trm_generator_choose(const trm_generator *generator, const trm_sampling *sampling) {
     TRMI_NEED_OR(-1, NULL, generator);
     const trm_sampling s = sampling != NULL ? *sampling : (trm_sampling){0};

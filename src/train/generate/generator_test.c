@@ -3,7 +3,8 @@
  * and choices equal those from a sorted list. */
 #include "check.h"
 
-#include "trireme/language.h"
+#include "trireme/nn.h"
+#include "trireme/train.h"
 
 #include "base/rng.h"
 #include "train/generate/choose.h"
