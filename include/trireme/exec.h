@@ -664,6 +664,7 @@ typedef struct trm_context_option {
     const char *name;     /* as trm_context_set takes it */
     const char *alias;    /* older name that is accepted too; NULL = none */
     const char *values;   /* "true|false", "1 to 4096", "20,35" */
+    int64_t least, most;  /* limits of a number; both 0: another kind of value */
     const char *fallback; /* default; "" = none */
     const char *modes;    /* parallel modes in which it may be set */
     const char *meaning;  /* one sentence */

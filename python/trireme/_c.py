@@ -1059,6 +1059,8 @@ class trm_context_option(Structure):
     """name: as trm_context_set takes it
     alias: older name that is accepted too; NULL = none
     values: "true|false", "1 to 4096", "20,35"
+    least: limits of a number; both 0: another kind of value
+    most: limits of a number; both 0: another kind of value
     fallback: default; "" = none
     modes: parallel modes in which it may be set
     meaning: one sentence
@@ -2596,6 +2598,8 @@ trm_context_option._fields_ = [
     ('name', c_char_p),
     ('alias', c_char_p),
     ('values', c_char_p),
+    ('least', c_int64),
+    ('most', c_int64),
     ('fallback', c_char_p),
     ('modes', c_char_p),
     ('meaning', c_char_p),

@@ -818,6 +818,8 @@ class trm_context_option(Structure):
     name: Optional[bytes]
     alias: Optional[bytes]
     values: Optional[bytes]
+    least: int
+    most: int
     fallback: Optional[bytes]
     modes: Optional[bytes]
     meaning: Optional[bytes]

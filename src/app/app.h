@@ -180,6 +180,8 @@ extern const app_group app_group_common, app_group_plain, app_group_dry_run, app
 
 /* Sets the values that flags have when they are not given. */
 void app_defaults(app_options *o);
+/* Returns the first row that sets this option of --context; NULL if there is none. */
+const app_flag *app_flag_of_option(const char *option);
 /* Returns the part of the data that --usage names, `otherwise` without the flag. */
 trm_usage app_usage(const app_options *o, trm_usage otherwise);
 

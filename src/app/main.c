@@ -97,13 +97,13 @@ static trm_status check_arguments(const app_context *app, trm_error *err) {
     }
     if (count > c->arguments_max) {
         const app_flag *flag = app_given_optional(&app->parsed);
-        return app_fail(err, TRM_INVALID, "trireme %s: '%.60s' is one argument too many; %s%s%s%s",
-                        c->name, app->parsed.arguments[c->arguments_max],
-                        flag != NULL ? "after --" : "expected ",
-                        flag != NULL            ? flag->name
-                        : c->arguments_max == 0 ? "flags only"
-                                                : c->arguments,
-                        flag != NULL ? " may stand " : "", flag != NULL ? flag->value : "");
+        return app_fail(
+            err, TRM_INVALID, "trireme %s: '%.60s' is one argument too many; %s%s%s%s", c->name,
+            app->parsed.arguments[c->arguments_max], flag != NULL ? "after --" : "expected ",
+            flag != NULL            ? flag->name
+            : c->arguments_max == 0 ? "flags only"
+                                    : c->arguments,
+            flag != NULL ? " may stand " : "", flag != NULL ? app_complete_row(flag).value : "");
     }
     if (app->parsed.rest != NULL && strncmp(c->arguments, "--", 2) != 0) {
         return app_fail(err, TRM_INVALID, "trireme %s takes nothing after --", c->name);

@@ -64,6 +64,25 @@ static void both_spellings_and_arguments(void **state) {
     assert_true(app_given(&p, "epochs") && !app_given(&p, "backend"));
 }
 
+/* What a row leaves out is in the library's table; what it says counts. */
+static void rows_of_options_are_completed_by_the_library(void **state) {
+    app_flag row = {.name = "wire", .kind = APP_CHOICE, .context = "gradient_wire"};
+    row = app_complete_row(&row);
+    assert_string_equal(row.value, "fp32|bf16|fp16");
+    assert_string_equal(row.fallback, "fp32");
+    assert_non_null(row.help);
+    row = (app_flag){.kind = APP_INT, .context = "grad_accumulation_step", .value = "N"};
+    row.fallback = "";
+    row.help = "batches";
+    row = app_complete_row(&row);
+    assert_true(row.low == 1 && row.high == 65536 && row.fallback == NULL);
+    assert_string_equal(row.value, "N");
+    assert_string_equal(row.help, "batches");
+    row = (app_flag){.kind = APP_BOOL, .context = "full_batch"};
+    row = app_complete_row(&row);
+    assert_true(row.value == NULL && row.fallback == NULL && row.help != NULL);
+}
+
 static void an_optional_value_may_be_left_out(void **state) {
     app_parsed p;
     trm_error err;
@@ -130,6 +149,7 @@ static void wrong_use_is_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_spellings_and_arguments),
+        cmocka_unit_test(rows_of_options_are_completed_by_the_library),
         cmocka_unit_test(an_optional_value_may_be_left_out),
         cmocka_unit_test(a_kind_of_models_has_its_own_row),
         cmocka_unit_test(wrong_use_is_named),

@@ -7,6 +7,7 @@
  * All messages are made here, so that every command reports a wrong flag in the same words. */
 #include "app/options/flags.h"
 
+#include "trireme/exec.h"
 #include "trireme/io.h"
 
 #include <errno.h>
@@ -120,8 +121,28 @@ bool app_is_choice(const char *words, const char *text) {
     return false;
 }
 
+/* Contract in flags.h. A flag without a value (APP_BOOL) has no default. */
+app_flag app_complete_row(const app_flag *flag) {
+    app_flag row = *flag;
+    trm_context_option o;
+    for (int32_t i = 0; row.context != NULL && trm_context_option_at(i, &o); i++) {
+        if (strcmp(o.name, row.context) != 0) {
+            continue;
+        }
+        bool takes_value = row.kind != APP_BOOL;
+        row.value = row.value == NULL && takes_value ? o.values : row.value;
+        row.fallback = row.fallback == NULL && takes_value ? o.fallback : row.fallback;
+        row.help = row.help == NULL ? o.meaning : row.help;
+        row.low = row.kind == APP_INT ? (double)o.least : row.low;
+        row.high = row.kind == APP_INT ? (double)o.most : row.high;
+    }
+    row.fallback = row.fallback != NULL && *row.fallback == '\0' ? NULL : row.fallback;
+    return row;
+}
+
 /* Contract in flags.h. */
-trm_status app_store(const app_flag *f, const char *text, void *options, trm_error *err) {
+trm_status app_store(const app_flag *flag, const char *text, void *options, trm_error *err) {
+    const app_flag row = app_complete_row(flag), *f = &row;
     char *place = (char *)options + f->offset;
     switch (f->kind) {
     case APP_BOOL: *(bool *)place = true; return TRM_OK;
@@ -255,6 +276,7 @@ static trm_status take_flag(const app_group *const *groups, const char *label, i
     if (f == NULL) {
         return fail_unknown_flag(groups, label, name, length, err);
     }
+    const char *values = app_complete_row(f).value;
     const char *dashes = dashes_of(f);
     if (app_given(out, f->name)) {
         return app_fail(err, TRM_INVALID, "%s%s is given twice", dashes, f->name);
@@ -265,13 +287,13 @@ static trm_status take_flag(const app_group *const *groups, const char *label, i
     }
     /* a value that may be left out: the next word counts only if it is one of the choices */
     if (f->kind == APP_OPTIONAL && value == NULL &&
-        (*at + 1 >= argc || !app_is_choice(f->value, argv[*at + 1]))) {
+        (*at + 1 >= argc || !app_is_choice(values, argv[*at + 1]))) {
         value = "true";
     }
     /* the value is the next word */
     if (f->kind != APP_BOOL && value == NULL) {
         if (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0) {
-            return app_fail(err, TRM_INVALID, "%s%s needs a value: %s", dashes, f->name, f->value);
+            return app_fail(err, TRM_INVALID, "%s%s needs a value: %s", dashes, f->name, values);
         }
         value = argv[++*at];
     }

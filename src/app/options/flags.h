@@ -39,7 +39,9 @@ typedef struct app_flag {
     const char *tag;      /* tells apart rows of one name; NULL = none */
     /* conditions, separated by ";", under which the flag has an effect (idle.c); NULL = always */
     const char *use;
-    const char *context; /* option of --context that the flag sets; NULL = none */
+    /* option of --context that the flag sets; NULL = none. What the row leaves out, the library's
+     * table of these options has (app_complete_row) */
+    const char *context;
     /* after all other work: app_check_paths sees before it whether it can be written */
     app_writes writes;
 } app_flag;
@@ -71,6 +73,9 @@ typedef struct app_parsed {
     char **rest; /* after "--", NULL when there is none */
 } app_parsed;
 
+/* Returns a row with what it leaves out: value, limits, default and sentence of an option of
+ * --context are those of trm_context_option_at. A fallback "" is none. */
+app_flag app_complete_row(const app_flag *flag);
 /* Returns row `index` of a group; NULL after the last. */
 const app_flag *app_group_flag(const app_group *group, int index);
 /* Parses argv[0 .. argc). `label` names the command in messages ("train").

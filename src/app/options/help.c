@@ -70,7 +70,8 @@ bool app_help_family(const app_command *commands, const char *family, const char
 }
 
 /* Prints one flag and its sentence; a long flag has a line of its own. */
-static void print_flag(const app_flag *f) {
+static void print_flag(const app_flag *flag) {
+    const app_flag row = app_complete_row(flag), *f = &row;
     char left[160];
     const char *dashes = strlen(f->name) == 1 ? "-" : "--";
     bool optional = f->kind == APP_OPTIONAL;
@@ -367,9 +368,11 @@ static void print_context(void) {
     printf(
         "Options of --context NAME=VALUE;NAME=VALUE, and of trm_context_set: MindSpore's names\n");
     for (int32_t i = 0; trm_context_option_at(i, &o); i++) {
-        printf("    %s%s%s = %s%s%s\n        %s. Modes: %s.\n", o.name, o.alias != NULL ? ", " : "",
-               o.alias != NULL ? o.alias : "", o.values, o.fallback[0] != '\0' ? "; default " : "",
-               o.fallback, o.meaning, o.modes);
+        const app_flag *f = app_flag_of_option(o.name);
+        printf("    %s%s%s = %s%s%s\n        %s. Modes: %s.%s%s%s\n", o.name,
+               o.alias != NULL ? ", " : "", o.alias != NULL ? o.alias : "", o.values,
+               o.fallback[0] != '\0' ? "; default " : "", o.fallback, o.meaning, o.modes,
+               f != NULL ? " Flag: --" : "", f != NULL ? f->name : "", f != NULL ? "." : "");
     }
     printf("The defaults of the command line are parallel_mode=data_parallel and "
            "gradients_mean=true.\n");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of options, and the groups that commands accept. One row has everything about an
- * option: name, type, member of app_options, value, limits, default, help, when it has an effect,
- * and the option of --context that it sets.
+ * option: name, type, member of app_options, value, limits, default, help, and when it has an
+ * effect. Options of parallel training are rows of the library's table (`trireme help context`):
+ * the row here (OPTION) names that one and says only what differs on a command line.
  *
  *      row --> app_parse (flags.c), app_defaults, --help and manual pages (help.c), warnings about
  *              flags without effect (idle.c), --context (context.c)
@@ -39,11 +40,11 @@
         .name = flag, APP_CHOICE, offsetof(app_options, member), words, preset, .help = text,      \
         __VA_ARGS__                                                                                \
     }
-#define OPTIONAL(flag, member, words, preset, text, ...)                                           \
-    {                                                                                              \
-        .name = flag, APP_OPTIONAL, offsetof(app_options, member), words, preset, .help = text,    \
-        __VA_ARGS__                                                                                \
-    }
+
+/* name, member, type, option of --context: what the row does not name is that option's, in the
+ * library's table (trm_context_option_at). */
+#define OPTION(flag, member, type, option, ...)                                                    \
+    { .name = flag, type, offsetof(app_options, member), .context = option, __VA_ARGS__ }
 
 /* clang-format off */
 static const app_flag flag_table[] = {
@@ -95,7 +96,7 @@ static const app_flag flag_table[] = {
     REAL("clip-norm", clip_norm, "X", 1e-12, 1e12, NULL, "limit of the global norm of the gradients (none)"),
     TEXT("loss-scale", loss_scale, "off|fixed[:X]|dynamic[:X]", NULL, "half precision: scale gradients by X until the update (off; X 65536)"),
     CHOICE("recompute", recompute, "off|block", NULL, "block: a block's values are computed again in backward instead of kept: less memory, more time, the same bits (off)"),
-    INT("accumulate", accumulate, "N", 1, 65536, NULL, "batches for one update (1)", .context = "grad_accumulation_step"),
+    OPTION("accumulate", accumulate, APP_INT, "grad_accumulation_step", .value = "N"),
     BOOL("sink", sink, "run each epoch without per-step reports; the same bits", .use = "command=train:train"),
     /* ---- Output */
     TEXT("output", output, "DIR", NULL, "folder for checkpoints and records (without it nothing is saved)"),
@@ -150,12 +151,12 @@ static const app_flag flag_table[] = {
     CHOICE("export", plan_export, "torch|megatron|mindspore", NULL, "--hardware: write the plan (the one of --plan, if given) for another engine into --output", .use = "hardware"),
     TEXT("output", output, "DIR", NULL, "folder of --export", .tag = "hardware", .use = "export", .writes = APP_WRITES_FOLDER),
     TEXT("plan", plan_given, "FILE|WORDS", NULL, "a plan to compare with; its pinned operators are kept; --hardware: tp=8,pp=4,cp=1,micro-batch=1,recompute=full"),
-    BOOL("full-batch", full_batch, "--batch-size is that of all ranks together", .context = "full_batch", .use = "many"),
-    CHOICE("wire", wire, "fp32|bf16|fp16", "fp32", "type in which gradients travel", .context = "gradient_wire", .use = "ranks;many"),
-    CHOICE("sync-batch-norm", sync_batch_norm, "on|off", "on", "batch norm over the samples of all ranks, or of each rank", .context = "sync_batch_norm", .use = "many"),
-    BOOL("shard-optimizer", shard_optimizer, "several hosts (--host-count, --links): each rank updates a slice of the optimiser, as train --shard-optimizer does", .context = "enable_parallel_optimizer", .use = "many"),
-    OPTIONAL("deterministic", deterministic, "false|true|strict", "false", "plan jobs of train --deterministic: true stages whole sums, which takes memory; strict has fewer cuts", .tag = "plan", .context = "deterministic", .use = "many;!hardware:jobs of trireme, without --hardware"),
-    INT("deterministic-block", deterministic_block, "N", 1, 65536, NULL, "strict: samples computed together, as in train", .tag = "plan", .context = "deterministic_block", .use = "many;deterministic=strict"),
+    OPTION("full-batch", full_batch, APP_BOOL, "full_batch", .help = "--batch-size is that of all ranks together", .use = "many"),
+    OPTION("wire", wire, APP_CHOICE, "gradient_wire", .use = "ranks;many"),
+    OPTION("sync-batch-norm", sync_batch_norm, APP_CHOICE, "sync_batch_norm", .value = "on|off", .help = "batch norm over the samples of all ranks, or of each rank", .use = "many"),
+    OPTION("shard-optimizer", shard_optimizer, APP_BOOL, "enable_parallel_optimizer", .help = "several hosts (--host-count, --links): each rank updates a slice of the optimiser, as train --shard-optimizer does", .use = "many"),
+    OPTION("deterministic", deterministic, APP_OPTIONAL, "deterministic", .help = "plan jobs of train --deterministic: true stages whole sums, which takes memory; strict has fewer cuts", .tag = "plan", .use = "many;!hardware:jobs of trireme, without --hardware"),
+    OPTION("deterministic-block", deterministic_block, APP_INT, "deterministic_block", .value = "N", .tag = "plan", .use = "many;deterministic=strict"),
     BOOL("no-measure", plan_no_measure, "price operators by the machine's rates only", .use = "many"),
     BOOL("refresh", plan_refresh, "measure operators and messages again and ignore the cache", .use = "many"),
     TEXT("save", plan_save, "FILE", NULL, "write the plan, for train --plan", .use = "many", .writes = APP_WRITES_FILE),
@@ -186,25 +187,25 @@ static const app_flag flag_table[] = {
     BOOL("read", read, "read and decode each sample, and name all damaged ones"),
     /* ---- Many ranks */
     INT("n", ranks, "N", 1, 1024, NULL, "ranks on this machine, one process each; --batch-size is that of one rank (1)", .tag = "ranks"),
-    CHOICE("parallel-mode", parallel_mode, "stand_alone|data_parallel|hybrid_parallel|semi_auto_parallel|auto_parallel", NULL, "how ranks share the work; the last two modes split the graph operator by operator (data_parallel with many ranks)", .context = "parallel_mode"),
+    OPTION("parallel-mode", parallel_mode, APP_CHOICE, "parallel_mode", .fallback = "", .help = "how ranks share the work; the last two modes split the graph operator by operator (data_parallel with many ranks)"),
     TEXT("plan", split_plan, "FILE", NULL, "semi_auto_parallel, auto_parallel: a plan from trireme plan --save", .tag = "ranks", .use = "ranks"),
     TEXT("mesh", split_mesh, "AxB", NULL, "semi_auto_parallel, auto_parallel: mesh of the ranks (the plan's; else searched, or one axis)", .tag = "ranks", .use = "ranks"),
     INT("global-batch", global_batch, "N", 1, 1 << 24, NULL, "samples of a step of all ranks, in place of --batch-size; with --elastic it stays when ranks change"),
-    BOOL("full-batch", full_batch, "semi_auto_parallel, auto_parallel: --batch-size is that of all ranks together", .tag = "ranks", .use = "ranks", .context = "full_batch"),
+    OPTION("full-batch", full_batch, APP_BOOL, "full_batch", .help = "semi_auto_parallel, auto_parallel: --batch-size is that of all ranks together", .tag = "ranks", .use = "ranks"),
     BYTES("memory", plan_memory, "memory limit of a rank, for instance 4GB: auto_parallel searches within it, one process recomputes results, other modes refuse a larger program", .tag = "ranks"),
     REAL("trial-seconds", plan_trial, "X", 0, 3600, NULL, "auto_parallel: run plans with nearly equal predictions in turns, for at most X seconds; 0: predictions decide (as long as 240 steps, 3 to 40, or 60 steps)", .tag = "ranks", .use = "ranks;searched"),
     TEXT("stages", stages_text, "N|auto", NULL, "stages of a pipeline: runs of operators, each on its share of the ranks, which train it by --parallel-mode; auto_parallel: search plans with N stages, or with any number of them that is better than none (1; auto_parallel of models with blocks: those that are 15 % faster than none)", .use = "ranks"),
-    INT("micro-batches", micro_batches, "N", 1, 65536, NULL, "equal parts of --batch-size that go through the stages one behind the other; as --accumulate N with a batch as large as one of them (1)", .context = "grad_accumulation_step"),
+    OPTION("micro-batches", micro_batches, APP_INT, "grad_accumulation_step", .value = "N", .fallback = "", .help = "equal parts of --batch-size that go through the stages one behind the other; as --accumulate N with a batch as large as one of them (1)"),
     CHOICE("pipeline-schedule", pipeline_schedule, "1f1b|gpipe|interleaved", "1f1b", "order of the micro-batches; interleaved: several runs of operators on each stage", .use = "ranks;stages"),
     INT("chunks", chunks, "N", 1, 64, NULL, "runs of operators on each stage (2)", .use = "ranks;stages;pipeline-schedule=interleaved"),
     TEXT("stage-begins", stage_begins, "A,B", NULL, "operators with which the second and further runs begin (runs of equal time; trireme train --explain has the names)", .use = "ranks;stages"),
-    CHOICE("reduce", reduce, "mean|sum", "mean", "mean or sum of the ranks' gradients", .use = "ranks", .context = "gradients_mean"),
-    TEXT("bucket", bucket, "auto|off|MB", "auto", "size of the messages of gradients; or a list of cuts: 20,35,", .use = "ranks", .context = "comm_fusion"),
-    BOOL("shard-optimizer", shard_optimizer, "each rank keeps and updates a slice of the optimiser; the same bits (on one host)", .tag = "ranks", .use = "ranks", .context = "enable_parallel_optimizer"),
-    TEXT("sync-batch-norm", sync_batch_norm, "off|on|GROUP", "on", "batch norm over the samples of all ranks, of each rank, or of groups of GROUP ranks", .tag = "ranks", .use = "normalises;ranks", .context = "sync_batch_norm"),
-    TEXT("layerwise", layerwise, "A,B", NULL, "hybrid_parallel: parameters that each rank keeps for itself", .use = "ranks", .context = "layerwise_parameters"),
-    OPTIONAL("deterministic", deterministic, "false|true|strict", "false", "true: fixed order of sums, kernel choices kept in --output; strict: the same bits on any number of ranks", .context = "deterministic"),
-    INT("deterministic-block", deterministic_block, "N", 1, 65536, NULL, "strict: samples computed together (trireme help deterministic)", .context = "deterministic_block"),
+    OPTION("reduce", reduce, APP_CHOICE, "gradients_mean", .value = "mean|sum", .fallback = "mean", .help = "mean or sum of the ranks' gradients", .use = "ranks"),
+    OPTION("bucket", bucket, APP_TEXT, "comm_fusion", .value = "auto|off|MB", .help = "size of the messages of gradients; or a list of cuts: 20,35,", .use = "ranks"),
+    OPTION("shard-optimizer", shard_optimizer, APP_BOOL, "enable_parallel_optimizer", .tag = "ranks", .use = "ranks"),
+    OPTION("sync-batch-norm", sync_batch_norm, APP_TEXT, "sync_batch_norm", .tag = "ranks", .use = "normalises;ranks"),
+    OPTION("layerwise", layerwise, APP_TEXT, "layerwise_parameters", .value = "A,B", .use = "ranks"),
+    OPTION("deterministic", deterministic, APP_OPTIONAL, "deterministic", .help = "true: fixed order of sums, kernel choices kept in --output; strict: the same bits on any number of ranks; see trireme help deterministic"),
+    OPTION("deterministic-block", deterministic_block, APP_INT, "deterministic_block", .value = "N"),
     TEXT("context", context, "N;A=B;C=D", NULL, "tokens a sample (256), options with MindSpore's names (trireme help context), or both"),
     TEXT("engine", engine, "auto|shm|tcp|ucx|mpi", NULL, "transport of the data; mpi under mpirun or srun (auto)", .use = "ranks"),
     TEXT("algorithm", algorithm, "NAME", NULL, "algorithm of collectives between hosts, in the forms of HCCL_ALGO: ring, level0:NA;level1:H-D_R (HCCL_ALGO, or by cost)", .use = "ranks"),
@@ -221,8 +222,8 @@ static const app_flag flag_table[] = {
     TEXT("mesh", split_mesh, "AxB", NULL, "mesh of the ranks (the plan's; else one axis)", .tag = "verify", .use = "ranks"),
     REAL("tolerance", tolerance, "X", 1e-12, 1, NULL, "relative error that is always accepted (1e-5; mixed precision 2e-3)"),
     BOOL("bitwise", bitwise, "require equal bits (with --deterministic strict)"),
-    CHOICE("parallel-mode", parallel_mode, "semi_auto_parallel|auto_parallel", NULL, "auto_parallel searches the plan (semi_auto_parallel)", .tag = "verify", .context = "parallel_mode"),
-    OPTIONAL("deterministic", deterministic, "false|true|strict", "false", "as in train", .tag = "verify", .context = "deterministic"),
+    OPTION("parallel-mode", parallel_mode, APP_CHOICE, "parallel_mode", .value = "semi_auto_parallel|auto_parallel", .fallback = "", .help = "auto_parallel searches the plan (semi_auto_parallel)", .tag = "verify"),
+    OPTION("deterministic", deterministic, APP_OPTIONAL, "deterministic", .tag = "verify"),
     /* ---- Parameter servers */
     INT("ps", servers, "N", 1, 256, NULL, "start N parameter servers and -n workers on this machine"),
     TEXT("mode", mode, "sync|async|staleness=K", "async", "how far workers may run apart"),
@@ -440,14 +441,23 @@ GROUP(tokenizer_decode, "Tokenizer", NULL, "tokenizer@tokenizer output@tokenizer
 void app_defaults(app_options *o) {
     memset(o, 0, sizeof *o);
     for (const app_flag *f = flag_table; f->name != NULL; f++) {
-        if (f->fallback != NULL) {
-            (void)!app_store(f, f->fallback, o, NULL);
+        const char *fallback = app_complete_row(f).fallback;
+        if (fallback != NULL) {
+            (void)!app_store(f, fallback, o, NULL);
         }
     }
     o->plan_trial = -1;
     o->eval_every_epochs = -1;
     o->click.fields = o->click.dense = -1;
     o->click.pair_scale = -1;
+}
+
+const app_flag *app_flag_of_option(const char *option) {
+    const app_flag *f = flag_table;
+    while (f->name != NULL && (f->context == NULL || strcmp(f->context, option) != 0)) {
+        f++;
+    }
+    return f->name != NULL ? f : NULL;
 }
 
 trm_usage app_usage(const app_options *o, trm_usage otherwise) {

@@ -39,7 +39,7 @@ typedef struct trmi_context_row {
     const char *name, *alias; /* alias: another name, or NULL */
     trmi_context_form form;
     int64_t low, high;    /* of numbers: the least and the largest value */
-    const char *words;    /* of WORD and FIXED */
+    const char *words;    /* of WORD, INT (the limits as text) and FIXED */
     const char *fallback; /* the text of the default */
     uint32_t modes;       /* modes in which it may be set, as bits */
     const char *meaning;  /* for help */

@@ -19,7 +19,7 @@
 #define TEXT(name, fallback, modes, meaning)                                                       \
     { name, NULL, TRMI_CONTEXT_TEXT, 0, 0, NULL, fallback, modes, meaning }
 #define INT(name, low, high, fallback, modes, meaning)                                             \
-    { name, NULL, TRMI_CONTEXT_INT, low, high, NULL, fallback, modes, meaning }
+    { name, NULL, TRMI_CONTEXT_INT, low, high, #low " to " #high, fallback, modes, meaning }
 #define FIXED(name, fallback, modes, why, meaning)                                                 \
     { name, NULL, TRMI_CONTEXT_FIXED, 0, 0, why, fallback, modes, meaning }
 #define WORD(name, alias, words, fallback, modes, meaning)                                         \
@@ -62,13 +62,13 @@ const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT] = {
     [TRMI_CONTEXT_GRAD_ACCUMULATION_STEP] = INT("grad_accumulation_step", 1, 65536, "1", ANY,
         "batches whose gradients are averaged before an update"),
     [TRMI_CONTEXT_SYNC_BATCH_NORM] = {"sync_batch_norm", NULL, TRMI_CONTEXT_NORM, 0, 0, NULL, "on", RANKS,
-        "batch norm over the samples of all ranks (on), of each rank (off), or of RANKS neighbouring ranks (not in split modes)"},
+        "batch norm over the samples of all ranks (on), of each rank (off), or, not in split modes, of RANKS neighbouring ranks"},
     [TRMI_CONTEXT_LAYERWISE_PARAMETERS] = {"layerwise_parameters", "layerwise_parallel", TRMI_CONTEXT_TEXT, 0, 0, NULL,
-        "", BIT(HYBRID_PARALLEL), "parameters, by name or by the first parts of the name, that each rank keeps for itself"},
+        "", BIT(HYBRID_PARALLEL), "hybrid_parallel: parameters, by name or by the first parts of the name, that each rank keeps for itself"},
     [TRMI_CONTEXT_DETERMINISTIC] = WORD("deterministic", NULL, "false|true|strict", "false", ANY,
         "sums in a fixed order; strict: the same bits on any number of ranks and threads"),
     [TRMI_CONTEXT_DETERMINISTIC_BLOCK] = INT("deterministic_block", 1, 65536, "", ANY,
-        "strict: samples of one block; default: chosen by the global batch"),
+        "strict: samples that are computed together, a block; default: chosen by the global batch"),
     [TRMI_CONTEXT_SEARCH_MODE] = WORD("search_mode", "auto_parallel_search_mode",
         "optimal|dynamic_programming|recursive_programming|sharding_propagation", "optimal", BIT(AUTO),
         "search algorithm"),
@@ -113,7 +113,6 @@ static const char *values_of(const trmi_context_row *row) {
     switch (row->form) {
     case TRMI_CONTEXT_BOOL: return "true|false";
     case TRMI_CONTEXT_INT:
-        return row->low == 0 ? "0 to 4095" : row->high == 4096 ? "1 to 4096" : "1 to 65536";
     case TRMI_CONTEXT_WORD: return row->words;
     case TRMI_CONTEXT_CUTS: return "20,35";
     case TRMI_CONTEXT_FUSION: return "auto|off|size:MB|index:20,35";
@@ -145,6 +144,8 @@ bool trm_context_option_at(int32_t index, trm_context_option *out) {
     *out = (trm_context_option){.name = row->name,
                                 .alias = row->alias,
                                 .values = values_of(row),
+                                .least = row->low,
+                                .most = row->high,
                                 .fallback = row->fallback,
                                 .modes = modes_of(row->modes),
                                 .meaning = row->meaning};
