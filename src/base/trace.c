@@ -27,13 +27,13 @@ enum { NAME_BYTES = 48, TRACKS_MAX = 64 };
 
 /* ---- the writer ---- */
 
-/* Appends an object to the list. A comma follows the object before it, if there is one: a text that
+/* Begins an object of the list. A comma follows the object before it, if there is one: a text that
  * begins a list ends with a new line. */
-static void put_object(trmi_text *text, trmi_report *object) {
+static void begin_object(trmi_text *text, trmi_report *object) {
     if (text->length > 0 && text->data[text->length - 1] != '\n') {
         trmi_text_append(text, ",\n", 2);
     }
-    trmi_report_append(object, text);
+    trmi_report_begin_json(object, text);
 }
 
 /* Returns the number of a track's thread. Numbers of threads are unique among all processes, and
@@ -48,7 +48,7 @@ static int64_t thread_number(int32_t process, int32_t track) {
 static void put_name(trmi_text *text, const char *kind, int32_t process, int32_t track,
                      const char *name) {
     trmi_report r;
-    trmi_report_begin(&r, true);
+    begin_object(text, &r);
     trmi_report_put(&r, trmi_string("name", kind), trmi_string("ph", "M"),
                     trmi_int("pid", process));
     if (track >= 0) {
@@ -56,8 +56,7 @@ static void put_name(trmi_text *text, const char *kind, int32_t process, int32_t
     }
     trmi_report_open_object(&r, "args");
     trmi_report_put(&r, trmi_string("name", name));
-    trmi_report_close(&r);
-    put_object(text, &r);
+    (void)trmi_report_end(&r);
 }
 
 void trmi_trace_put_begin(trmi_text *text) {
@@ -84,7 +83,7 @@ void trmi_trace_put_event(trmi_text *text, int32_t process, const trmi_trace_eve
     snprintf(starts, sizeof starts, "%.3f", begin / 1e3);
     snprintf(lasts, sizeof lasts, "%.3f", (end - begin) / 1e3);
     trmi_report r;
-    trmi_report_begin(&r, true);
+    begin_object(text, &r);
     trmi_report_put(&r, trmi_string("ph", "X"), trmi_int("pid", process),
                     trmi_int("tid", thread_number(process, event->track)),
                     trmi_json_value("ts", starts), trmi_json_value("dur", lasts),
@@ -96,8 +95,7 @@ void trmi_trace_put_event(trmi_text *text, int32_t process, const trmi_trace_eve
     if (event->phase != NULL) {
         trmi_report_put(&r, trmi_string("phase", event->phase));
     }
-    trmi_report_close(&r);
-    put_object(text, &r);
+    (void)trmi_report_end(&r);
 }
 
 void trmi_trace_put_end(trmi_text *text) { trmi_text_printf(text, "\n]}\n"); }

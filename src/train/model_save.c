@@ -24,7 +24,7 @@
  * the notes of callbacks, whose names are the user's. */
 static void write_state(const trm_model *model, trmi_text *text) {
     trmi_report r;
-    trmi_report_begin(&r, true);
+    trmi_report_begin_json(&r, text);
     r.foreign = true;
     trmi_report_put(&r, trmi_int("epoch", model->epoch), trmi_int("epoch_step", model->epoch_step),
                     trmi_int("batch", model->train.batch),
@@ -49,8 +49,7 @@ static void write_state(const trm_model *model, trmi_text *text) {
     for (int32_t i = 0; i < model->notes_count; i++) {
         trmi_report_put(&r, trmi_real(model->notes[i].name, model->notes[i].value));
     }
-    trmi_report_close(&r);
-    trmi_report_append(&r, text);
+    (void)trmi_report_end(&r);
 }
 
 bool trmi_in_part(const trm_variable *v, bool slots) {

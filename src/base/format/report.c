@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports as text or as JSON (contract and conversions in report.h).
  *
- *   put, open, close -> tree in the arena -> end: JSON
- *                                         -> say: text, line by line
+ *   put, open, close -> JSON: appended to a text, with commas and brackets
+ *                    -> text: tree in the arena -> say: text, line by line
  *
  * A node that has no memory is missing in the tree; arena.failed says so at the end. Lines are
  * constants of the program, but a mistake in one must not read beyond it: each conversion checks
@@ -44,47 +44,51 @@ static trmi_report_node *add_node(trmi_report *report, const trmi_report_value *
     return node;
 }
 
-/* Opens an object or array. */
-static void open_node(trmi_report *report, trmi_report_kind kind, const char *key) {
-    if (report->level == TRMI_REPORT_LEVELS) {
-        report->arena.failed = true;
-        return;
-    }
-    trmi_report_node *node = add_node(report, &(trmi_report_value){.kind = kind, .key = key});
-    report->open[report->level++] = node;
-}
-
-void trmi_report_begin(trmi_report *report, bool json) {
-    *report = (trmi_report){.json = json};
-    open_node(report, TRMI_REPORT_OBJECT, NULL);
-}
-
-void trmi_report_put_values(trmi_report *report, const trmi_report_value *values) {
-    for (const trmi_report_value *v = values; v->kind != TRMI_REPORT_END; v++) {
-        (void)add_node(report, v);
-    }
-}
-
-void trmi_report_open_object(trmi_report *report, const char *key) {
-    open_node(report, TRMI_REPORT_OBJECT, key);
-}
-
-void trmi_report_open_array(trmi_report *report, const char *key) {
-    open_node(report, TRMI_REPORT_ARRAY, key);
-}
-
-trmi_report_node *trmi_report_close(trmi_report *report) {
-    return report->level > 1 ? report->open[--report->level] : NULL;
-}
-
-void trmi_report_set_rows(trmi_report *report) {
-    trmi_report_node *node = report->level > 0 ? report->open[report->level - 1] : NULL;
-    if (node != NULL) {
-        node->rows = true;
-    }
-}
-
 /* ---- JSON ------------------------------------------------------------------------------------ */
+
+/* Returns the text that JSON is appended to. */
+static trmi_text *json_of(trmi_report *report) {
+    return report->into != NULL ? report->into : &report->text;
+}
+
+/* Appends a line break and blanks. */
+static void print_break(trmi_text *text, int blanks) {
+    trmi_text_printf(text, "\n%*s", blanks, "");
+}
+
+/* Returns how many of the first `level` open objects and arrays have rows. */
+static int count_rows(const trmi_report *report, int level) {
+    int rows = 0;
+    for (int i = 0; i < level; i++) {
+        rows += report->places[i].rows;
+    }
+    return rows;
+}
+
+/* Appends what precedes a value of what is open: comma, line break, name. Returns false if JSON
+ * leaves the value out. */
+static bool print_start(trmi_report *report, const char *key) {
+    trmi_text *text = json_of(report);
+    if (report->hidden > 0 || (key != NULL && key[0] == '#' && !report->foreign)) {
+        return false;
+    }
+    if (report->level > 0) {
+        trmi_report_place *place = &report->places[report->level - 1];
+        bool line = place->rows || report->breaks;
+        trmi_text_append(text, ", ", !place->any ? 0 : 1 + (report->spaced && !line));
+        place->any = true;
+        if (line) {
+            print_break(text,
+                        report->breaks ? report->blanks : 2 * count_rows(report, report->level));
+        }
+        report->breaks = false;
+    }
+    if (key != NULL) {
+        trmi_text_json_string(text, key);
+        trmi_text_append(text, ": ", 1 + report->spaced);
+    }
+    return true;
+}
 
 /* Appends a value that has no values. */
 static void print_scalar(trmi_text *text, const trmi_report_value *value) {
@@ -105,49 +109,104 @@ static void print_scalar(trmi_text *text, const trmi_report_value *value) {
     }
 }
 
-/* Appends a value with all values in it. `rows`: so many of those around it have rows. */
-static void print_json(const trmi_report *report, const trmi_report_node *node, int rows,
-                       trmi_text *text) {
-    bool array = node->value.kind == TRMI_REPORT_ARRAY, first = true;
-    if (!array && node->value.kind != TRMI_REPORT_OBJECT) {
-        print_scalar(text, &node->value);
+/* Appends the bracket that closes the innermost object or array. */
+static void print_end(trmi_report *report) {
+    const trmi_report_place *place = &report->places[--report->level];
+    if (report->hidden > 0) {
+        report->hidden = report->level < report->hidden ? 0 : report->hidden;
         return;
     }
-    trmi_text_append(text, array ? "[" : "{", 1);
-    for (const trmi_report_node *n = node->first; n != NULL; n = n->next) {
-        if (n->value.key != NULL && n->value.key[0] == '#' && !report->foreign) {
-            continue;
-        }
-        trmi_text_append(text, ", ", first ? 0 : 1 + (report->spaced && !node->rows));
-        if (node->rows) {
-            trmi_text_printf(text, "\n%*s", 2 * (rows + 1), "");
-        }
-        first = false;
-        if (n->value.key != NULL) {
-            trmi_text_json_string(text, n->value.key);
-            trmi_text_append(text, ": ", 1 + report->spaced);
-        }
-        print_json(report, n, rows + node->rows, text);
+    if (report->breaks || (place->rows && place->any)) {
+        print_break(json_of(report),
+                    report->breaks ? report->blanks : 2 * count_rows(report, report->level));
     }
-    if (node->rows && !first) {
-        trmi_text_printf(text, "\n%*s", 2 * rows, "");
+    report->breaks = false;
+    trmi_text_append(json_of(report), place->array ? "]" : "}", 1);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* Opens an object or array. */
+static void open_node(trmi_report *report, trmi_report_kind kind, const char *key) {
+    bool array = kind == TRMI_REPORT_ARRAY;
+    if (report->level == TRMI_REPORT_LEVELS) {
+        report->arena.failed = true;
+        return;
     }
-    trmi_text_append(text, array ? "]" : "}", 1);
+    if (!report->json) {
+        trmi_report_node *node = add_node(report, &(trmi_report_value){.kind = kind, .key = key});
+        report->open[report->level++] = node;
+        return;
+    }
+    bool shown = print_start(report, key);
+    report->places[report->level++] = (trmi_report_place){.array = array};
+    if (shown) {
+        trmi_text_append(json_of(report), array ? "[" : "{", 1);
+    } else if (report->hidden == 0) {
+        report->hidden = report->level;
+    }
+}
+
+void trmi_report_begin(trmi_report *report, bool json) {
+    *report = (trmi_report){.json = json};
+    open_node(report, TRMI_REPORT_OBJECT, NULL);
+}
+
+void trmi_report_begin_json(trmi_report *report, trmi_text *text) {
+    *report = (trmi_report){.json = true, .into = text};
+    open_node(report, TRMI_REPORT_OBJECT, NULL);
+}
+
+void trmi_report_put_values(trmi_report *report, const trmi_report_value *values) {
+    for (const trmi_report_value *v = values; v->kind != TRMI_REPORT_END; v++) {
+        if (!report->json) {
+            (void)add_node(report, v);
+        } else if (print_start(report, v->key)) {
+            print_scalar(json_of(report), v);
+        }
+    }
+}
+
+void trmi_report_open_object(trmi_report *report, const char *key) {
+    open_node(report, TRMI_REPORT_OBJECT, key);
+}
+
+void trmi_report_open_array(trmi_report *report, const char *key) {
+    open_node(report, TRMI_REPORT_ARRAY, key);
+}
+
+trmi_report_node *trmi_report_close(trmi_report *report) {
+    if (report->level <= 1) {
+        return NULL;
+    }
+    if (report->json) {
+        print_end(report);
+        return NULL;
+    }
+    return report->open[--report->level];
+}
+
+void trmi_report_set_rows(trmi_report *report) { report->places[report->level - 1].rows = true; }
+
+void trmi_report_break(trmi_report *report, int blanks) {
+    report->breaks = true;
+    report->blanks = blanks;
 }
 
 /* Contract in report.h. An empty text is a text, too. */
 char *trmi_report_end(trmi_report *report) {
-    bool failed = report->arena.failed || report->text.failed;
-    if (report->json && !failed) {
-        print_json(report, report->open[0], 0, &report->text);
+    trmi_text *text = json_of(report);
+    while (report->json && report->level > 0) {
+        print_end(report);
     }
-    trmi_text_append(&report->text, "\n", report->json && report->spaced);
-    failed = failed || report->text.failed;
+    trmi_text_append(text, "\n", report->json && report->spaced);
+    text->failed = text->failed || report->arena.failed;
     trmi_arena_free(&report->arena);
-    if (failed) {
+    if (text->failed) {
         trmi_text_free(&report->text);
+        return NULL;
     }
-    return report->text.data;
+    return text->data;
 }
 
 trm_status trmi_report_give(trmi_report *report, const char *what, char **out, trm_error *err) {
@@ -157,13 +216,6 @@ trm_status trmi_report_give(trmi_report *report, const char *what, char **out, t
     }
     *out = text;
     return TRM_OK;
-}
-
-void trmi_report_append(trmi_report *report, trmi_text *text) {
-    char *json = trmi_report_end(report);
-    text->failed = text->failed || json == NULL;
-    trmi_text_append(text, json, json != NULL ? strlen(json) : 0);
-    trm_free(json);
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */

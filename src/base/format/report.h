@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base/format/report.h: a report, which prints as text or as JSON.
  *
- * A report is a tree of named values, built once. JSON is the tree itself. The text is said in
- * lines that name values of the tree by their paths, so that both forms have the same figures.
+ * A report is a tree of named values, put once, in their order. JSON is the tree itself, and is
+ * written while values are put. For text the tree is kept: lines name values by their paths, so
+ * that both forms have the same figures.
  *
  *      trmi_report_begin(&report, json);
  *      trmi_report_put(&report, trmi_int("ranks", 4), trmi_real("step_seconds", 0.0125));
@@ -28,7 +29,8 @@
  * "{/1e9}" divides it. Where there is no such value a conversion prints "-". A value whose name
  * begins with '#' is for lines only: JSON leaves it out.
  *
- * Lines of events and descriptions in files are JSON alone, and are reports, too.
+ * Lines of events, descriptions in files, headers and manifests are JSON alone, and are reports,
+ * too: trmi_report_begin_json writes one into a text of the caller.
  *
  * The program includes public headers only and has reports of its own (app/output/values.h), whose
  * text follows the order of their values. */
@@ -71,8 +73,14 @@ struct trmi_report_node {
     trmi_report_value value;
     trmi_report_node *first, *last; /* of an object or array: its values; NULL: none */
     trmi_report_node *next;         /* the next value of the object or array that has this one */
-    bool rows;                      /* JSON has each of its values on a line of its own */
 };
+
+/* An object or array that is open in JSON. */
+typedef struct trmi_report_place {
+    bool array; /* false: an object */
+    bool rows;  /* each of its values stands on a line of its own */
+    bool any;   /* it has a value: a comma precedes the next one */
+} trmi_report_place;
 
 /* Objects and arrays inside each other, at most. */
 enum { TRMI_REPORT_LEVELS = 12 };
@@ -82,10 +90,21 @@ typedef struct trmi_report {
     bool spaced;    /* JSON has a blank after each comma and colon, and ends its line */
     bool foreign;   /* names are from files or users: JSON has those with '#', too */
     bool printable; /* control characters in texts are said as '?' */
+    int level;      /* objects and arrays that are not closed; the first is the report itself */
+    trmi_text text; /* the lines, or the JSON, so far */
+
+    /* text: the tree */
+
     trmi_arena arena;
-    trmi_report_node *open[TRMI_REPORT_LEVELS]; /* objects and arrays that are not closed */
-    int level;                                  /* of them; [0] is the report itself */
-    trmi_text text;                             /* the lines so far */
+    trmi_report_node *open[TRMI_REPORT_LEVELS];
+
+    /* JSON: what is open, and what comes next */
+
+    trmi_report_place places[TRMI_REPORT_LEVELS];
+    int hidden;      /* level of a value that JSON leaves out, with all in it; 0: none */
+    bool breaks;     /* the next value or bracket stands on a line of its own, ... */
+    int blanks;      /* ... after so many blanks */
+    trmi_text *into; /* the caller's text, in place of `text`; NULL: none */
 } trmi_report;
 
 /* Make a value for trmi_report_put. Texts are copied there, names are not. */
@@ -124,8 +143,9 @@ char *trmi_report_end(trmi_report *report);
  *   errors  NOMEM
  *   owns    caller: trm_free(*out) */
 trm_status trmi_report_give(trmi_report *report, const char *what, char **out, trm_error *err);
-/* The same, appended to a text, which fails where memory is missing: lines and files of JSON. */
-void trmi_report_append(trmi_report *report, trmi_text *text);
+/* Begins a report that appends JSON to a text of the caller and takes no memory but the text's,
+ * which fails where memory is missing. trmi_report_end then only closes what is open. */
+void trmi_report_begin_json(trmi_report *report, trmi_text *text);
 
 /* Appends values to the object or array that is open. */
 #define trmi_report_put(report, ...)                                                               \
@@ -133,13 +153,15 @@ void trmi_report_append(trmi_report *report, trmi_text *text);
                            (const trmi_report_value[]){__VA_ARGS__, {.kind = TRMI_REPORT_END}})
 void trmi_report_put_values(trmi_report *report, const trmi_report_value *values);
 /* Open a value that has values; key NULL: it is an element of an array. trmi_report_close ends the
- * innermost one and returns it (NULL: no memory). */
+ * innermost one and returns it (NULL: JSON, or no memory). */
 void trmi_report_open_object(trmi_report *report, const char *key);
 void trmi_report_open_array(trmi_report *report, const char *key);
 trmi_report_node *trmi_report_close(trmi_report *report);
-/* Makes JSON put each value of what is open on a line of its own, indented by two blanks: for files
- * that people edit. */
+/* Makes JSON put each value of what is open, before its first one, on a line of its own, indented
+ * by two blanks: for files that people edit. */
 void trmi_report_set_rows(trmi_report *report);
+/* Makes JSON put the next value, or bracket that closes, on a new line after so many blanks. */
+void trmi_report_break(trmi_report *report, int blanks);
 
 /* Append text to the report: a line about the report; about one value of it (NULL: nothing); and
  * the same line for each value of the array or object at `path`, with `between` between them (NULL:

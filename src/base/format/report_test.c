@@ -63,19 +63,26 @@ static void json_is_appended(void **state) {
     trmi_text text = {0};
     for (int foreign = 0; foreign < 2; foreign++) {
         trmi_report r;
-        trmi_report_begin(&r, true);
+        trmi_report_begin_json(&r, &text);
         r.foreign = foreign;
         trmi_report_put(&r, trmi_unsigned("seed", UINT64_MAX), trmi_real("#mine", 0.5));
-        trmi_report_append(&r, &text);
+        trmi_report_open_object(&r, "#object");
+        trmi_report_open_array(&r, "list");
+        trmi_report_put(&r, trmi_int(NULL, 1));
+        trmi_report_close(&r);
+        trmi_report_close(&r);
+        trmi_report_put(&r, trmi_int("last", 2));
+        assert_ptr_equal(trmi_report_end(&r), text.data);
     }
     assert_false(text.failed);
-    assert_string_equal(text.data, "{\"seed\":18446744073709551615}"
-                                   "{\"seed\":18446744073709551615,\"#mine\":0.5}");
+    assert_string_equal(text.data, "{\"seed\":18446744073709551615,\"last\":2}"
+                                   "{\"seed\":18446744073709551615,\"#mine\":0.5,"
+                                   "\"#object\":{\"list\":[1]},\"last\":2}");
     trmi_text_free(&text);
     trmi_report without;
-    trmi_report_begin(&without, true);
     trmi_alloc_fail_after(1);
-    trmi_report_append(&without, &text);
+    trmi_report_begin_json(&without, &text);
+    assert_null(trmi_report_end(&without));
     trmi_alloc_fail_after(0);
     assert_true(text.failed);
     trmi_text_free(&text);
@@ -109,6 +116,29 @@ static void json_has_rows(void **state) {
                               "    {\"id\": 0, \"here\": true, \"devices\": []},\n"
                               "    {\"id\": 1, \"here\": true, \"devices\": [\n      0,\n      1\n"
                               "    ]}\n  ]\n}\n");
+    trm_free(text);
+}
+
+/* The next value, or the bracket that closes, stands on a new line where the caller says so. */
+static void json_breaks_lines(void **state) {
+    trmi_report r;
+    trmi_report_begin(&r, true);
+    trmi_report_break(&r, 2);
+    trmi_report_put(&r, trmi_int("format", 1), trmi_int("sequence", 7));
+    trmi_report_break(&r, 0);
+    trmi_report_open_array(&r, "files");
+    for (int i = 0; i < 2; i++) {
+        trmi_report_break(&r, 4);
+        trmi_report_open_object(&r, NULL);
+        trmi_report_put(&r, trmi_int("bytes", i));
+        trmi_report_close(&r);
+    }
+    trmi_report_break(&r, 2);
+    trmi_report_close(&r);
+    char *text = trmi_report_end(&r);
+    assert_non_null(text);
+    assert_string_equal(text, "{\n  \"format\":1,\"sequence\":7,\n\"files\":[\n"
+                              "    {\"bytes\":0},\n    {\"bytes\":1}\n  ]}");
     trm_free(text);
 }
 
@@ -174,7 +204,7 @@ static void missing_memory_gives_no_report(void **state) {
             failures++;
         }
     }
-    assert_true(failures >= 4); /* at least the tree and the text, in both forms */
+    assert_true(failures >= 3); /* at least the tree and the text of lines, and JSON's text */
 }
 
 /* A report that nests too deeply ends without a text. */
@@ -192,13 +222,10 @@ static void levels_are_limited(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_is_the_tree),
-        cmocka_unit_test(json_is_appended),
-        cmocka_unit_test(json_has_rows),
-        cmocka_unit_test(lines_print_values),
-        cmocka_unit_test(missing_values_print_a_dash),
-        cmocka_unit_test(lines_repeat),
-        cmocka_unit_test(missing_memory_gives_no_report),
+        cmocka_unit_test(json_is_the_tree),   cmocka_unit_test(json_is_appended),
+        cmocka_unit_test(json_has_rows),      cmocka_unit_test(json_breaks_lines),
+        cmocka_unit_test(lines_print_values), cmocka_unit_test(missing_values_print_a_dash),
+        cmocka_unit_test(lines_repeat),       cmocka_unit_test(missing_memory_gives_no_report),
         cmocka_unit_test(levels_are_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

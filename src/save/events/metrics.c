@@ -243,7 +243,7 @@ static void put_json(trm_metrics *metrics, const char *event, int64_t global_ste
     trmi_report r;
     char time[40];
     snprintf(time, sizeof time, "%.3f", trmi_os_wall());
-    trmi_report_begin(&r, true);
+    trmi_report_begin_json(&r, &metrics->line);
     r.foreign = true; /* names are the caller's */
     trmi_report_put(&r, trmi_json_value("time", time), trmi_string("event", event),
                     trmi_int("global_step", global_step));
@@ -252,7 +252,7 @@ static void put_json(trm_metrics *metrics, const char *event, int64_t global_ste
         double value = scalars[i].value;
         trmi_report_put(&r, is_float(value) ? trmi_nine(name, value) : trmi_real(name, value));
     }
-    trmi_report_append(&r, &metrics->line);
+    (void)trmi_report_end(&r);
     trmi_text_append(&metrics->line, "\n", 1);
 }
 

@@ -165,7 +165,7 @@ trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, tr
     uint64_t digest = 0;
     trmi_report r;
     TRMI_TRY(data != NULL ? trmi_dataset_fingerprint(data, &digest, err) : TRM_OK);
-    trmi_report_begin(&r, true);
+    trmi_report_begin_json(&r, text);
     put_fixed(&r, model, data, digest);
     trmi_report_put(
         &r, trmi_string("schedule", decay_name(rate->decay)),
@@ -183,7 +183,7 @@ trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, tr
     }
     trmi_report_put(&r, trmi_real("epochs", (double)model->wanted_epochs),
                     trmi_real("steps", (double)model->wanted_steps));
-    trmi_report_append(&r, text);
+    (void)trmi_report_end(&r);
     return TRMI_CHECK_MEMORY(err, text, "for the description of a job");
 }
 

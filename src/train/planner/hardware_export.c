@@ -307,11 +307,11 @@ static trm_status write_rows(const char *directory, const char *name,
                              trm_error *err) {
     trmi_report r;
     trmi_text text = {0};
-    trmi_report_begin(&r, true);
+    trmi_report_begin_json(&r, &text);
     trmi_report_set_rows(&r);
     r.spaced = true;
     put(&r, p, plan);
-    trmi_report_append(&r, &text);
+    (void)trmi_report_end(&r);
     return write_text(directory, name, &text, err);
 }
 
@@ -354,9 +354,9 @@ trm_status trm_hardware_plan_export(const trm_hardware_plan *plan, const char *e
     TRMI_TRY(megatron ? check_megatron(plan, &chosen->plan, err) : TRM_OK);
     TRMI_TRY(trmi_os_make_dirs(NULL, directory, err));
     trmi_report report;
-    trmi_report_begin(&report, true);
+    trmi_report_begin_json(&report, &text);
     trmi_hardware_put_plan(&report, plan, chosen);
-    trmi_report_append(&report, &text);
+    (void)trmi_report_end(&report);
     trmi_text_append(&text, "\n", 1);
     TRMI_TRY(write_text(directory, "plan.json", &text, err));
     return write_engine(plan, &chosen->plan, engine, directory, err);
