@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include "app/options/flags.c"
+#include "app/output/json.c"
 #include "app/output/output.c"
 #include "app/output/record.c"
 #include "app/output/values.c"

@@ -7,10 +7,10 @@
 #include "app/output/record.h"
 
 #include "app/options/flags.h"
+#include "app/output/json.h"
 
 #include "trireme/io.h"
 
-#include <jansson.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,65 +53,12 @@ bool app_record_line(const char *json, size_t bytes) {
 
 /* Contract in record.h. A line that cannot be written is left out: training reports that. */
 void app_record_log(const char *level, const char *room, const char *text) {
-    char *line = NULL;
-    size_t length;
-    FILE *to = app_record_is_open() ? open_memstream(&line, &length) : NULL;
-    if (to == NULL) {
-        return;
-    }
-    fputs("{\"event\":\"log\",\"level\":", to);
-    app_put_json_string(to, level);
-    fputs(",\"room\":", to);
-    app_put_json_string(to, room);
-    fputs(",\"text\":", to);
-    app_put_json_string(to, text);
-    fputc('}', to);
-    if (fclose(to) == 0) {
-        (void)app_record_line(line, length);
+    char *line = app_record_is_open()
+                     ? app_object(app_text("event", "log", NULL), app_text("level", level, NULL),
+                                  app_text("room", room, NULL), app_text("text", text, NULL))
+                     : NULL;
+    if (line != NULL) {
+        (void)app_record_line(line, strlen(line));
     }
     free(line);
-}
-
-/* ---- JSON strings ---------------------------------------------------------------------------- */
-
-/* Returns the bytes of the UTF-8 sequence at `s`; 0 if it is not valid. Jansson decides: it makes
- * strings of valid UTF-8 only. */
-static int measure_sequence(const unsigned char *s) {
-    for (int n = 1; n <= 4 && s[n - 1] != '\0'; n++) {
-        json_t *one = json_stringn((const char *)s, (size_t)n);
-        if (one != NULL) {
-            json_decref(one);
-            return n;
-        }
-    }
-    return 0;
-}
-
-/* Returns whether a text is UTF-8 as a whole, as nearly all are. */
-static bool is_utf8(const char *value) {
-    json_t *whole = json_string(value);
-    json_decref(whole);
-    return whole != NULL;
-}
-
-/* Contract in record.h. Bytes that are not UTF-8 become U+FFFD, because JSON must be UTF-8. */
-void app_put_json_string(FILE *to, const char *value) {
-    const unsigned char *s = (const unsigned char *)value;
-    const bool valid = is_utf8(value);
-    fputc('"', to);
-    while (*s != '\0') {
-        int n = valid || *s < 0x80 ? 1 : measure_sequence(s);
-        if (n == 0) {
-            fputs("\\ufffd", to);
-            n = 1;
-        } else if (*s == '"' || *s == '\\') {
-            fprintf(to, "\\%c", *s);
-        } else if (*s < 0x20) {
-            fprintf(to, "\\u%04x", *s);
-        } else {
-            fwrite(s, 1, (size_t)n, to);
-        }
-        s += n;
-    }
-    fputc('"', to);
 }

@@ -35,7 +35,4 @@ bool app_record_line(const char *json, size_t bytes);
  *   threads  any */
 void app_record_log(const char *level, const char *room, const char *text);
 
-/* Writes a JSON string; a byte that is not UTF-8 becomes U+FFFD. */
-void app_put_json_string(FILE *to, const char *value);
-
 #endif

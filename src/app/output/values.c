@@ -11,6 +11,7 @@
  * that the report of that very error appears. */
 #include "app/output/values.h"
 
+#include "app/output/json.h"
 #include "app/output/output.h"
 #include "app/output/record.h"
 
@@ -36,49 +37,6 @@ static struct {
     char brackets[LEVELS]; /* that close the open levels */
     int level;
 } report;
-
-/* ---- JSON ------------------------------------------------------------------------------------ */
-
-/* Writes the comma before a value, if needed, and its key. */
-static void put_key(const char *key) {
-    if (!report.first) {
-        fputc(',', report.json);
-    }
-    report.first = false;
-    if (key != NULL) {
-        fprintf(report.json, "\"%s\":", key);
-    }
-}
-
-/* Writes an array of ids. */
-static void put_ids(const int32_t *ids, int64_t count) {
-    fputc('[', report.json);
-    for (int64_t i = 0; i < count; i++) {
-        fprintf(report.json, "%s%d", i == 0 ? "" : ",", (int)ids[i]);
-    }
-    fputc(']', report.json);
-}
-
-/* Writes one member of the open object. */
-static void put_member(const app_value *v) {
-    const bool real = v->kind == APP_VALUE_REAL || v->kind == APP_VALUE_EXACT;
-    put_key(v->key[0] != '\0' ? v->key : NULL);
-    if (v->kind == APP_VALUE_INT) {
-        fprintf(report.json, "%lld", (long long)v->of.integer);
-    } else if (real && isfinite(v->of.real)) {
-        fprintf(report.json, "%.*g", v->kind == APP_VALUE_EXACT ? 17 : 9, v->of.real);
-    } else if (v->kind == APP_VALUE_BOOL) {
-        fputs(v->of.boolean ? "true" : "false", report.json);
-    } else if (v->kind == APP_VALUE_IDS) {
-        put_ids(v->of.ids, v->count);
-    } else if (real || v->of.text == NULL) {
-        fputs("null", report.json);
-    } else if (v->kind == APP_VALUE_RAW || v->kind == APP_VALUE_MEMBERS) {
-        fputs(v->of.text, report.json);
-    } else {
-        app_put_json_string(report.json, v->of.text);
-    }
-}
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
@@ -148,7 +106,7 @@ static void begin_object(app_stream stream, const char *class, const char *name)
     if (report.json != NULL) {
         fputc('{', report.json);
         if (class != NULL) {
-            put_key(class);
+            app_put_json_key(report.json, &report.first, class);
             app_put_json_string(report.json, name);
         }
     }
@@ -225,7 +183,7 @@ char *app_end_kept(void) {
 void app_put_values(const app_value *values) {
     for (const app_value *v = values; v->kind != APP_VALUE_END; v++) {
         if (report.json != NULL && v->key != NULL) {
-            put_member(v);
+            app_put_json_member(report.json, &report.first, v);
         }
         if (report.text != NULL && v->format != NULL &&
             (v->kind != APP_VALUE_BOOL || v->of.boolean)) {
@@ -237,7 +195,7 @@ void app_put_values(const app_value *values) {
 /* Opens an object or an array. */
 static void open_level(const char *key, char bracket, char closing) {
     if (report.json != NULL) {
-        put_key(key);
+        app_put_json_key(report.json, &report.first, key);
         fputc(bracket, report.json);
         report.first = true;
         report.brackets[report.level++] = closing;

@@ -17,6 +17,7 @@
 #include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/format/report.h"
 #include "base/memory.h"
 #include "base/os.h"
 
@@ -401,22 +402,25 @@ static trm_status hold_when_ready(trm_ps_client *client, trm_ps_checkpoint_resul
 }
 
 /* Adds the files of one server, from its answer, to the manifest. */
-static void manifest_files(trm_ps_client *client, uint32_t server, trmi_text *text,
-                           trm_ps_checkpoint_result *result) {
+static void put_files(trm_ps_client *client, uint32_t server, trmi_report *manifest,
+                      trm_ps_checkpoint_result *result) {
     for (size_t i = 0; i < client->answer.trailer_bytes / sizeof(trmi_snapshot_file); i++) {
         trmi_snapshot_file file;
         uint32_t from, shard;
+        char digest[24];
         memcpy(&file, client->answer.trailer + i * sizeof file, sizeof file);
         file.name[sizeof file.name - 1] = '\0';
         if (sscanf(file.name, "server-%u-shard-%u.", &from, &shard) != 2) {
-            text->failed = true;
+            manifest->into->failed = true;
             return;
         }
-        trmi_text_printf(text,
-                         "%s\n    {\"server\": %u, \"shard\": %u, \"bytes\": %" PRId64
-                         ", \"rows\": %" PRId64 ", \"digest\": \"%016" PRIx64 "\"}",
-                         server + i > 0 ? "," : "", server, shard, file.bytes, file.rows,
-                         file.digest);
+        snprintf(digest, sizeof digest, "%016" PRIx64, file.digest);
+        trmi_report_break(manifest, 4);
+        trmi_report_open_object(manifest, NULL);
+        trmi_report_put(manifest, trmi_int("server", server), trmi_int("shard", shard),
+                        trmi_int("bytes", file.bytes), trmi_int("rows", file.rows),
+                        trmi_string("digest", digest));
+        trmi_report_close(manifest);
         result->rows += file.rows;
         result->bytes += file.bytes;
     }
@@ -438,18 +442,25 @@ static trm_status snapshot_all(trm_ps_client *client, const vector *v,
     /* pushes flow again from here on, while the files are written */
     result->hold_seconds = trmi_os_now() - started;
     /* the manifest lists the files of each server as it answers */
-    trmi_text_printf(manifest,
-                     "{\n  \"format\": 1, \"cut\": %u, \"differential\": %s, \"servers\": %u, "
-                     "\"shards\": %u,\n  \"files\": [",
-                     result->snapshot, result->differential ? "true" : "false", client->servers,
-                     client->shards);
+    trmi_report r;
+    trmi_report_begin_json(&r, manifest);
+    r.spaced = true;
+    trmi_report_break(&r, 2);
+    trmi_report_put(&r, trmi_int("format", 1), trmi_int("cut", result->snapshot),
+                    trmi_bool("differential", result->differential),
+                    trmi_int("servers", client->servers), trmi_int("shards", client->shards));
+    trmi_report_break(&r, 2);
+    trmi_report_open_array(&r, "files");
     for (uint32_t s = 0; s < client->servers && status == TRM_OK; s++) {
         status = trmi_client_order_wait(client, &client->peers[s], err);
         if (status == TRM_OK) {
-            manifest_files(client, s, manifest, result);
+            put_files(client, s, &r, result);
         }
     }
-    trmi_text_printf(manifest, "\n  ]\n}\n");
+    trmi_report_break(&r, 2);
+    trmi_report_close(&r);
+    trmi_report_break(&r, 0);
+    (void)trmi_report_end(&r);
     TRMI_TRY(status);
     return manifest->failed ? TRMI_NO_MEMORY(err, "for a manifest") : TRM_OK;
 }

@@ -13,6 +13,7 @@
 #include "save/checkpoint/checkpoint_manifest.h"
 
 #include "base/error.h"
+#include "base/format/report.h"
 #include "base/os.h"
 #include "save/path.h"
 
@@ -29,9 +30,9 @@ enum { TAIL_BYTES = sizeof tail_start - 1 + TRMI_DIGEST_HEX - 1 + 3 };
 
 /* ---- writing --------------------------------------------------------------------------- */
 
-/* Appends the caller's object (NULL: {}) as a member, after a check, on one line.
+/* Puts the caller's object (NULL: {}) on a line of its own, after a check.
  *   errors  INVALID, NOMEM */
-static trm_status put_object(trmi_text *out, const char *key, const char *object, trm_error *err) {
+static trm_status put_object(trmi_report *r, const char *key, const char *object, trm_error *err) {
     /* Parse and write again, so that the object is valid and on one line. */
     json_error_t problem;
     json_t *parsed = json_loads(object != NULL ? object : "{}", JSON_REJECT_DUPLICATES, &problem);
@@ -47,50 +48,61 @@ static trm_status put_object(trmi_text *out, const char *key, const char *object
     if (text == NULL) {
         return TRMI_NO_MEMORY(err, "for the manifest of a checkpoint");
     }
-    trmi_text_printf(out, "\"%s\":", key);
-    trmi_text_append(out, text, strlen(text));
-    trmi_text_append(out, ",\n", 2);
+    trmi_report_break(r, 0);
+    trmi_report_put(r, trmi_json_value(key, text));
     free(text);
     return TRM_OK;
 }
 
-/* Appends the entry of one file. */
-static void put_file(trmi_text *out, const trmi_manifest_file *file) {
-    trmi_text_json_string(out, file->name);
-    trmi_text_printf(out,
-                     ":{\"bytes\":%" PRId64 ",\"xxh3_128\":\"%s\",\"block_bytes\":%d,\"crc32c\":[",
-                     file->digest.bytes, file->digest.xxh3, TRMI_DIGEST_BLOCK_BYTES);
+/* Puts the entry of one file. */
+static void put_file(trmi_report *r, const trmi_manifest_file *file) {
+    trmi_report_break(r, 0);
+    trmi_report_open_object(r, file->name);
+    trmi_report_put(r, trmi_int("bytes", file->digest.bytes),
+                    trmi_string("xxh3_128", file->digest.xxh3),
+                    trmi_int("block_bytes", TRMI_DIGEST_BLOCK_BYTES));
+    trmi_report_open_array(r, "crc32c");
     for (int64_t i = 0; i < file->digest.block_count; i++) {
-        trmi_text_printf(out, "%s%" PRIu32, i > 0 ? "," : "", file->digest.block_crc[i]);
+        trmi_report_put(r, trmi_unsigned(NULL, file->digest.block_crc[i]));
     }
-    trmi_text_append(out, "]}", 2);
+    trmi_report_close(r);
+    trmi_report_close(r);
 }
 
 /* Contract in checkpoint_manifest.h. The text is built in memory, because the checksum is of the
  * bytes as they will be in the file. */
 trm_status trmi_manifest_format(const trm_checkpoint_info *info, const trmi_manifest_file *files,
                                 int64_t file_count, trmi_text *out, trm_error *err) {
-    trmi_text_printf(out,
-                     "{\"format\":\"trireme-checkpoint\",\"version\":%d,\n"
-                     "\"sequence\":%" PRId64 ",\"global_step\":%" PRId64 ",\"epoch\":%" PRId64
-                     ",\"data_position\":%" PRId64 ",\n\"seed\":\"0x%016" PRIx64
-                     "\",\"world_size\":%" PRId32 ",\"saved_unix_seconds\":%.3f,\n",
-                     TRMI_MANIFEST_VERSION, info->sequence, info->global_step, info->epoch,
-                     info->data_position, info->seed, info->world_size, info->saved_unix_seconds);
-    /* Config, state and files. */
-    TRMI_TRY(put_object(out, "config", info->config_json, err));
-    TRMI_TRY(put_object(out, "state", info->state_json, err));
-    trmi_text_printf(out, "\"files\":{");
+    trmi_report r;
+    char seed[24], saved[400], checksum[TRMI_DIGEST_HEX];
+    snprintf(seed, sizeof seed, "0x%016" PRIx64, info->seed);
+    snprintf(saved, sizeof saved, "%.3f", info->saved_unix_seconds);
+    trmi_report_begin_json(&r, out);
+    r.foreign = true; /* names of files are the caller's */
+    trmi_report_put(&r, trmi_string("format", "trireme-checkpoint"),
+                    trmi_int("version", TRMI_MANIFEST_VERSION));
+    trmi_report_break(&r, 0);
+    trmi_report_put(&r, trmi_int("sequence", info->sequence),
+                    trmi_int("global_step", info->global_step), trmi_int("epoch", info->epoch),
+                    trmi_int("data_position", info->data_position));
+    trmi_report_break(&r, 0);
+    trmi_report_put(&r, trmi_string("seed", seed), trmi_int("world_size", info->world_size),
+                    trmi_json_value("saved_unix_seconds", saved));
+    TRMI_TRY(put_object(&r, "config", info->config_json, err));
+    TRMI_TRY(put_object(&r, "state", info->state_json, err));
+    trmi_report_break(&r, 0);
+    trmi_report_open_object(&r, "files");
     for (int64_t i = 0; i < file_count; i++) {
-        trmi_text_append(out, i > 0 ? ",\n" : "\n", i > 0 ? 2 : 1);
-        put_file(out, &files[i]);
+        put_file(&r, &files[i]);
     }
-    trmi_text_append(out, "}", 1);
+    trmi_report_close(&r);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, out, "for the manifest of a checkpoint"));
-    /* The last line: the checksum of everything before it. */
-    char checksum[TRMI_DIGEST_HEX];
+    /* The last line: the checksum of everything before it (tail_start). */
     trmi_digest_of(out->data, out->length, checksum);
-    trmi_text_printf(out, "%s%s\"}\n", tail_start, checksum);
+    trmi_report_break(&r, 0);
+    trmi_report_put(&r, trmi_string("checksum", checksum));
+    (void)trmi_report_end(&r);
+    trmi_text_append(out, "\n", 1);
     return TRMI_CHECK_MEMORY(err, out, "for the manifest of a checkpoint");
 }
 

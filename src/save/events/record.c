@@ -80,7 +80,9 @@ void trm_record_close(trm_record *record) {
     trmi_free(record);
 }
 
-/* Contract in io.h. The time stands in front of the object's members. */
+/* Contract in io.h. The time stands in front of the object's members. The object is JSON already,
+ * so the time is put into its text: a report (base/format/report.h) could take it as one value
+ * only. */
 trm_status trm_record_line(trm_record *record, const char *json, size_t bytes, trm_error *err) {
     enum { LEAST = 3 }; /* {"":0} is longer */
     TRMI_NEED(err, record, json);

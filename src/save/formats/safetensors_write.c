@@ -12,6 +12,7 @@
 #include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/format/report.h"
 #include "base/format/utf8.h"
 
 #include <inttypes.h>
@@ -127,10 +128,10 @@ static trm_status sort_tensors(trmi_safetensors_layout *layout, const char *path
     return status;
 }
 
-/* Appends __metadata__ to the header. */
-static trm_status put_metadata(trmi_text *header, const char *path, const trm_text_pair *pairs,
+/* Puts __metadata__ into the header. */
+static trm_status put_metadata(trmi_report *header, const char *path, const trm_text_pair *pairs,
                                int64_t count, trm_error *err) {
-    trmi_text_printf(header, "\"__metadata__\":{");
+    trmi_report_open_object(header, "__metadata__");
     for (int64_t i = 0; i < count; i++) {
         TRMI_TRY(check_name(path, pairs[i].key, err));
         TRMI_TRY(check_name(path, pairs[i].value, err));
@@ -141,21 +142,17 @@ static trm_status put_metadata(trmi_text *header, const char *path, const trm_te
                                  trmi_path_tail(path), pairs[i].key);
             }
         }
-        trmi_text_append(header, ",", i > 0 ? 1 : 0);
-        trmi_text_json_string(header, pairs[i].key);
-        trmi_text_append(header, ":", 1);
-        trmi_text_json_string(header, pairs[i].value);
+        trmi_report_put(header, trmi_string(pairs[i].key, pairs[i].value));
     }
-    trmi_text_append(header, "}", 1);
+    trmi_report_close(header);
     return TRM_OK;
 }
 
-/* Appends the entries of all tensors in the order of the file; layout->bytes becomes the length of
- * the data. first: no entry is in front.
+/* Puts the entries of all tensors into the header, in the order of the file; layout->bytes becomes
+ * the length of the data.
  *   errors  INVALID (more than a file can hold) */
-static trm_status put_entries(trmi_safetensors_layout *layout, const char *path,
-                              const trm_named_tensor *tensors, bool first, trm_error *err) {
-    trmi_text *header = &layout->header;
+static trm_status put_entries(trmi_safetensors_layout *layout, trmi_report *header,
+                              const char *path, const trm_named_tensor *tensors, trm_error *err) {
     int64_t begin = 0;
     for (int64_t i = 0; i < layout->count; i++) {
         const trm_named_tensor *named = &tensors[layout->order[i]];
@@ -167,15 +164,17 @@ static trm_status put_entries(trmi_safetensors_layout *layout, const char *path,
                              trmi_path_tail(path));
         }
         /* Write name, type, shape, range. */
-        trmi_text_append(header, ",", first ? 0 : 1);
-        first = false;
-        trmi_text_json_string(header, named->name);
-        trmi_text_printf(header, ":{\"dtype\":\"%s\",\"shape\":[",
-                         find_dtype_word(named->tensor.dtype));
+        trmi_report_open_object(header, named->name);
+        trmi_report_put(header, trmi_string("dtype", find_dtype_word(named->tensor.dtype)));
+        trmi_report_open_array(header, "shape");
         for (int32_t d = 0; d < named->tensor.shape.rank; d++) {
-            trmi_text_printf(header, "%s%" PRId64, d > 0 ? "," : "", named->tensor.shape.dim[d]);
+            trmi_report_put(header, trmi_int(NULL, named->tensor.shape.dim[d]));
         }
-        trmi_text_printf(header, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", begin, end);
+        trmi_report_close(header);
+        trmi_report_open_array(header, "data_offsets");
+        trmi_report_put(header, trmi_int(NULL, begin), trmi_int(NULL, end));
+        trmi_report_close(header);
+        trmi_report_close(header);
         begin = end;
     }
     layout->bytes = begin;
@@ -201,12 +200,14 @@ trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char 
     TRMI_TRY_GOTO(status, sort_tensors(layout, path, tensors, err), failed);
     /* Write the header: metadata, entries, blanks. */
     trmi_text *header = &layout->header;
-    trmi_text_append(header, "{", 1);
+    trmi_report r;
+    trmi_report_begin_json(&r, header);
+    r.foreign = true; /* names are the caller's */
     if (metadata_count > 0) {
-        TRMI_TRY_GOTO(status, put_metadata(header, path, metadata, metadata_count, err), failed);
+        TRMI_TRY_GOTO(status, put_metadata(&r, path, metadata, metadata_count, err), failed);
     }
-    TRMI_TRY_GOTO(status, put_entries(layout, path, tensors, metadata_count == 0, err), failed);
-    trmi_text_append(header, "}", 1);
+    TRMI_TRY_GOTO(status, put_entries(layout, &r, path, tensors, err), failed);
+    (void)trmi_report_end(&r);
     /* The data begin at a multiple of 8. */
     while (header->length % 8 != 0 && !header->failed) {
         trmi_text_append(header, " ", 1);

@@ -9,6 +9,7 @@
 #include "trireme/train.h"
 
 #include "base/error.h"
+#include "base/format/report.h"
 #include "base/log.h"
 #include "base/os.h"
 
@@ -155,12 +156,18 @@ static bool is_better(const trm_exporter *x, const char *folder, double value) {
 /* Replaces best.json. */
 static trm_status write_best(const trm_exporter *x, const char *folder, double value, uint64_t step,
                              trm_error *err) {
-    char path[4400], text[200];
+    char path[4400], number[32], *text;
+    trmi_report r;
     snprintf(path, sizeof path, "%s/best.json", folder);
-    int length = snprintf(text, sizeof text,
-                          "{\"metric\": \"%s\", \"value\": %.17g, \"global_step\": %" PRIu64 "}\n",
-                          metric_of(x), value, step);
-    return trmi_os_replace_file(NULL, path, text, (size_t)length, err);
+    snprintf(number, sizeof number, "%.17g", value);
+    trmi_report_begin(&r, true);
+    r.spaced = true;
+    trmi_report_put(&r, trmi_string("metric", metric_of(x)), trmi_json_value("value", number),
+                    trmi_unsigned("global_step", step));
+    TRMI_TRY(trmi_report_give(&r, "for best.json", &text, err));
+    trm_status status = trmi_os_replace_file(NULL, path, text, strlen(text), err);
+    trm_free(text);
+    return status;
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
