@@ -1,8 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench/bench.h: the measurements of `trireme bench` other than trainings. A small library of the
- * program and the tests; libtrireme does not hold it. It measures parts that no public function
- * reaches, such as one thread of a dataset or one table of rows, so it includes internal headers of
- * the rooms that it measures (LAYERS). */
+ * program and the tests; libtrireme does not hold it.
+ *
+ * Collectives, servers and workers are measured through the public headers. Four kernels are
+ * measured by themselves, beside the public functions that they are inside of, and need internal
+ * headers:
+ *
+ *   comm_bound.c     sums in shared memory without a collective: comm/api/communicator.h, reduce.h
+ *   data_bench.c     one thread of a dataset, without its queue: data/pipeline/dataset.h
+ *   ps_*.c           a table of rows without a server, its forecast: ps/table/table.h
+ *   ps_bench.c       a server tells how many clients it has: ps/client/life.h
+ *
+ * Memory, errors, clocks and random numbers are those of base. */
 #ifndef TRMI_BENCH_H
 #define TRMI_BENCH_H
 

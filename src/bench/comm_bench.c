@@ -2,12 +2,11 @@
 /* bench_comm: times one collective of one size, checks its result, and compares its time with a
  * bound by this host's memory.
  *
- *   values (check_once) -> bound (make_bound) -> timing (take_samples: collective and bounds in turn)
+ *   values (check_once) -> bound (comm_bound.c) -> timing (take_samples: collective and bounds in turn)
  *
  * All ranks call it together; each result is that of the slowest rank. */
 #include "bench/bench.h"
-
-#include "comm/api/communicator.h"
+#include "bench/comm_bound.h"
 
 #include "base/checked.h"
 #include "base/element.h"
@@ -15,28 +14,17 @@
 #include "base/memory.h"
 #include "base/order.h"
 #include "base/os.h"
-#include "comm/api/reduce.h"
 
-#include <sched.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#define RELAX() _mm_pause()
-#else
-#define RELAX() ((void)0)
-#endif
 
 enum {
     SAMPLES = 31, /* samples of a measurement, at most and at least */
     LEAST_SAMPLES = 5,
     SAMPLES_IN_A_ROW = 4, /* where one run is a sample: of the collective, then of each bound */
     WARMUP = 2,           /* runs before the first sample */
-    POLLS = 1000,         /* polls of a flag before a rank gives its CPU away */
     TIMES_LONGER = 4      /* a measurement ends early when it takes so many times options.seconds */
 };
 #define TRIED_SECONDS 0.002 /* the trial runs that estimate the time of one run take so long */
-/* Places in a bound's region: the flag "ready" and the vector; the flag "here" is at 0. */
-enum { READY_AT = 128, VECTOR_AT = 4096 };
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -84,7 +72,7 @@ static bool is_blocked(trm_collective_kind kind) {
 
 /* Computes the expected element i of this rank's result; false if the rank has no such element. */
 static bool expected_value(const bench *b, int64_t i, double *value) {
-    int32_t me = b->comm->group.rank, n = b->comm->group.size;
+    int32_t me = trm_comm_rank(b->comm), n = trm_comm_size(b->comm);
     int64_t block = b->count > 0 ? b->count : 1;
     switch (b->op.kind) {
     case TRM_ALLREDUCE: *value = reduced_value(n, i, b->op.reduce, b->whole); return true;
@@ -111,7 +99,8 @@ static bool expected_value(const bench *b, int64_t i, double *value) {
 static trm_status check_once(bench *b, int64_t *wrong, trm_error *err) {
     int64_t bytes = (int64_t)trm_dtype_bytes(b->op.dtype);
     for (int64_t i = 0; i < b->vector; i++) {
-        trmi_element_set(b->send, b->op.dtype, i, value_of(b->comm->group.rank, i, b->op.reduce));
+        trmi_element_set(b->send, b->op.dtype, i,
+                         value_of(trm_comm_rank(b->comm), i, b->op.reduce));
     }
     memset(b->recv, 0xFF, (size_t)(b->vector * bytes));
     trm_collective op = b->op;
@@ -137,165 +126,13 @@ static trm_status run_collective(bench *b, int64_t times, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- the bound ------------------------------------------------------------------------------- */
-/* SUMMING: between two bare barriers every rank sums its slice of all buffers into all buffers.
- * With more ranks than CPUs one rank per CPU does so for all, while the others sleep.
- * BARRIER: a bare barrier of all ranks. With more ranks than CPUs no sum can begin before each rank
- * has had a CPU, so the time of this barrier is added. */
-typedef enum { SUMMING, BARRIER, BOUNDS } bound_kind;
-
-/* A bound, as one rank runs it. Flags count the runs: a rank writes the number of the run. */
-typedef struct bound {
-    bool usable;                    /* the collective is an all-reduce within this host */
-    bool works, comes;              /* this rank is one of those that sum; of those that meet */
-    int32_t n;                      /* ranks */
-    int32_t workers, worker;        /* worker number `worker` is rank worker * n / workers */
-    const void **sources;           /* [n] this rank's slice of each rank's vector */
-    void **targets;                 /* [n] the same addresses */
-    _Atomic uint64_t **come;        /* [meeting] flags of the ranks that meet */
-    _Atomic uint64_t **done;        /* [workers] flags of the workers: the slice is summed */
-    _Atomic uint64_t *here, *ready; /* this rank's own flags of both kinds */
-    int32_t meeting;                /* ranks that meet: the workers, or all */
-    uint64_t turn;                  /* number of the run */
-    int64_t first, beyond;          /* this rank's slice: elements [first, beyond) */
-    trmi_reduce_fn *reduce;
-    trmi_reduction what;
-    bool far;     /* sums go by blocks (trmi_reduce_needs_blocks) */
-    char *region; /* shared memory: flags, then the vector; owned */
-} bound;
-
-/* Waits until the first `count` flags have reached the present run. */
-static void wait_for_all(const bound *b, _Atomic uint64_t *const *flags, int32_t count) {
-    int patience = b->meeting > b->workers ? 0 : POLLS; /* an awaited rank may need this CPU */
-    for (int32_t i = 0; i < count; i++) {
-        for (int polls = 0; atomic_load_explicit(flags[i], memory_order_acquire) < b->turn;
-             polls++) {
-            if (polls < patience) {
-                RELAX();
-            } else { /* or the awaited rank has lost its CPU to another process and can use this one */
-                sched_yield();
-            }
-        }
-    }
-}
-
-/* Runs the bound `times` times: meet, sum the own slice, wait for all slices. */
-static void run_bound(bound *b, int64_t times) {
-    for (int64_t i = 0; i < times && b->comes; i++) {
-        b->turn++;
-        atomic_store_explicit(b->here, b->turn, memory_order_release);
-        wait_for_all(b, b->come, b->meeting);
-        if (b->works) {
-            if (b->beyond > b->first && b->far) {
-                trmi_reduce_in_blocks(&b->what, b->targets, b->n, b->sources, b->n,
-                                      b->beyond - b->first);
-            } else if (b->beyond > b->first) {
-                b->reduce(b->targets, b->n, b->sources, b->n, b->beyond - b->first, b->n);
-            }
-            atomic_store_explicit(b->ready, b->turn, memory_order_release);
-        }
-        wait_for_all(b, b->done, b->workers);
-    }
-}
-
-static void free_bound(trm_comm *comm, bound *b) {
-    trm_comm_free_shared(comm, b->region);
-    trmi_free(b->sources);
-    trmi_free(b->targets);
-    trmi_free(b->come);
-    trmi_free(b->done);
-}
-
-/* Returns whether a rank is a worker; *worker: its number. */
-static bool is_worker(const bound *b, int32_t rank, int32_t *worker) {
-    for (*worker = 0; *worker < b->workers; ++*worker) {
-        if ((int32_t)((int64_t)*worker * b->n / b->workers) == rank) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Sets the pointers into the region of a rank: a cache line for "here", one for "ready", and the
- * vector from VECTOR_AT on. */
-static void place_rank(bound *b, int32_t rank, char *at, int64_t element) {
-    int32_t worker;
-    bool works = is_worker(b, rank, &worker);
-    if (works) {
-        b->done[worker] = (_Atomic uint64_t *)(void *)(at + READY_AT);
-    }
-    if (works || b->meeting == b->n) {
-        b->come[b->meeting == b->n ? rank : worker] = (_Atomic uint64_t *)(void *)at;
-    }
-    b->targets[rank] = at + VECTOR_AT + b->first * element;
-    b->sources[rank] = b->targets[rank];
-}
-
-/* Prepares a bound: which ranks meet and sum, the shared regions, and this rank's slice.
- * Collective. *out is not usable where the bound does not apply. */
-static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *err) {
-    trm_comm *comm = b->comm;
-    const trmi_shm *shm = (const trmi_shm *)(void *)comm->shm;
-    size_t n = (size_t)comm->group.size;
-    int64_t bytes = (int64_t)trm_dtype_bytes(b->op.dtype), vector = kind == SUMMING ? b->vector : 0;
-    *out = (bound){.n = (int32_t)n};
-    out->workers = shm->cpus < out->n ? shm->cpus : out->n;
-    out->meeting = kind == BARRIER ? out->n : out->workers;
-    out->works = is_worker(out, comm->group.rank, &out->worker);
-    out->comes = out->works || out->meeting == out->n;
-    out->usable = b->op.kind == TRM_ALLREDUCE && comm->net == NULL && n > 1 &&
-                  !b->options.no_roofline && (kind == SUMMING || out->workers < out->n);
-    if (!out->usable) {
-        return TRM_OK;
-    }
-    out->sources = trmi_alloc(n * sizeof *out->sources);
-    out->targets = trmi_alloc(n * sizeof *out->targets);
-    out->come = trmi_alloc(n * sizeof *out->come);
-    out->done = trmi_alloc(n * sizeof *out->done);
-    trmi_shm_place *places = trmi_alloc(n * sizeof *places);
-    size_t region_bytes = VECTOR_AT + (size_t)(vector * bytes);
-    out->region = trm_comm_alloc_shared(comm, region_bytes, err);
-    if (out->sources == NULL || out->targets == NULL || out->come == NULL || out->done == NULL ||
-        places == NULL || out->region == NULL) {
-        trmi_free(places);
-        return TRMI_NO_MEMORY(err, "for the bound of %zu bytes", region_bytes);
-    }
-    memset(out->region, 0, region_bytes);
-    out->here = (_Atomic uint64_t *)(void *)out->region;
-    out->ready = (_Atomic uint64_t *)(void *)(out->region + READY_AT);
-    /* Exchange where each rank's region is, so that each rank can reach all of them. */
-    trmi_shm_place mine = trmi_shm_find(comm->host, out->region, region_bytes, shm->one_process);
-    trm_collective gather = {.kind = TRM_ALLGATHER,
-                             .send = &mine,
-                             .recv = places,
-                             .count = sizeof mine,
-                             .dtype = TRM_UINT8};
-    trm_status status = trm_comm_run(comm, &gather, err);
-    /* The slice: whole cache lines, the same number for each worker. */
-    int64_t unit = 64 / bytes, units = (vector + unit - 1) / unit;
-    out->first = trmi_min_i64(vector, units * out->worker / out->workers * unit);
-    out->beyond = trmi_min_i64(vector, units * (out->worker + 1) / out->workers * unit);
-    out->reduce = trmi_reduce_find(b->op.dtype, b->op.reduce);
-    out->what = (trmi_reduction){b->op.dtype, b->op.reduce, out->n};
-    out->far = trmi_reduce_needs_blocks(&out->what, out->n, vector);
-    for (size_t r = 0; status == TRM_OK && r < n; r++) {
-        char *at = NULL;
-        status = trmi_shm_reach(comm->host, comm->host_rank[r], places[r], region_bytes, &at, err);
-        if (status == TRM_OK) {
-            place_rank(out, (int32_t)r, at, bytes);
-        }
-    }
-    trmi_free(places);
-    return status;
-}
-
 /* ---- timing ---------------------------------------------------------------------------------- */
 /* The samples of one measurement. */
 typedef struct samples {
     int64_t times; /* runs of a sample */
     int64_t row;   /* samples that follow each other before the next kind has its turn */
     int64_t count; /* samples of each kind */
-    double ours[SAMPLES], bounds[BOUNDS][SAMPLES]; /* [count] seconds of a run */
+    double ours[SAMPLES], bounds[BENCH_BOUNDS][SAMPLES]; /* [count] seconds of a run */
 } samples;
 
 /* Chooses how many runs make a sample, so that a sample is long enough for the clock and all
@@ -321,11 +158,12 @@ static trm_status choose_times(bench *b, samples *out, trm_error *err) {
 
 /* Times one sample of the collective (limit NULL) or of a bound; a barrier makes all ranks begin
  * together. */
-static trm_status take_one(bench *b, bound *limit, int64_t times, double *seconds, trm_error *err) {
+static trm_status take_one(bench *b, bench_bound *limit, int64_t times, double *seconds,
+                           trm_error *err) {
     TRMI_TRY(trm_comm_barrier(b->comm, err));
     double start = trmi_os_now();
     if (limit != NULL) {
-        run_bound(limit, times);
+        bench_run_bound(limit, times);
     } else {
         TRMI_TRY(run_collective(b, times, err));
     }
@@ -334,7 +172,7 @@ static trm_status take_one(bench *b, bound *limit, int64_t times, double *second
 }
 
 /* Takes a row of samples from number `s` on, of the collective or of a bound. */
-static trm_status take_row(bench *b, bound *limit, const samples *of, int64_t s, double *to,
+static trm_status take_row(bench *b, bench_bound *limit, const samples *of, int64_t s, double *to,
                            trm_error *err) {
     double ignored;
     if (of->row > 1) {
@@ -357,7 +195,8 @@ static trm_status combine_ranks(bench *b, double *seconds, int64_t count, trm_er
  * each other after one that is not counted: collective and bounds have different buffers, and those
  * of the other have just filled the caches. Takes fewer samples if a busy machine makes them
  * long. */
-static trm_status take_samples(bench *b, bound limits[BOUNDS], samples *out, trm_error *err) {
+static trm_status take_samples(bench *b, bench_bound *const limits[BENCH_BOUNDS], samples *out,
+                               trm_error *err) {
     double begun = trmi_os_now();
     for (int64_t s = 0; s < out->count; s += out->row) {
         double spent = trmi_os_now() - begun;
@@ -367,14 +206,14 @@ static trm_status take_samples(bench *b, bound limits[BOUNDS], samples *out, trm
             break;
         }
         TRMI_TRY(take_row(b, NULL, out, s, out->ours, err));
-        for (int kind = 0; kind < BOUNDS; kind++) {
-            if (limits[kind].usable) {
-                TRMI_TRY(take_row(b, &limits[kind], out, s, out->bounds[kind], err));
+        for (int kind = 0; kind < BENCH_BOUNDS; kind++) {
+            if (limits[kind] != NULL) {
+                TRMI_TRY(take_row(b, limits[kind], out, s, out->bounds[kind], err));
             }
         }
     }
     TRMI_TRY(combine_ranks(b, out->ours, out->count, err));
-    for (int kind = 0; kind < BOUNDS; kind++) {
+    for (int kind = 0; kind < BENCH_BOUNDS; kind++) {
         TRMI_TRY(combine_ranks(b, out->bounds[kind], out->count, err));
     }
     return TRM_OK;
@@ -383,29 +222,31 @@ static trm_status take_samples(bench *b, bound limits[BOUNDS], samples *out, trm
 /* Checks, prepares the bounds, takes the samples and computes the result. */
 static trm_status measure_collective(bench *b, bench_comm_result *result, trm_error *err) {
     samples taken = {0};
-    bound limits[BOUNDS] = {{0}};
-    int64_t wrong = -1, n = b->comm->group.size;
+    bench_bound *limits[BENCH_BOUNDS] = {NULL};
+    int64_t wrong = -1, n = trm_comm_size(b->comm);
     TRMI_TRY(check_once(b, &wrong, err));
     /* sums of zeros stay zero in all repetitions */
     memset(b->send, 0, (size_t)b->vector * trm_dtype_bytes(b->op.dtype));
     memset(b->recv, 0, (size_t)b->vector * trm_dtype_bytes(b->op.dtype));
-    trm_status status = make_bound(b, SUMMING, &limits[SUMMING], err);
-    status = status == TRM_OK ? make_bound(b, BARRIER, &limits[BARRIER], err) : status;
+    trm_status status = TRM_OK;
+    for (int kind = 0; kind < BENCH_BOUNDS && status == TRM_OK && !b->options.no_roofline; kind++) {
+        status = bench_make_bound(b->comm, &b->op, b->vector, kind, &limits[kind], err);
+    }
     if (status == TRM_OK && (status = choose_times(b, &taken, err)) == TRM_OK) {
         status = take_samples(b, limits, &taken, err);
     }
     if (status == TRM_OK) { /* no rank may free a buffer into which another rank still sums */
         status = trm_comm_barrier(b->comm, err);
     }
-    for (int kind = 0; kind < BOUNDS; kind++) {
-        free_bound(b->comm, &limits[kind]);
+    for (int kind = 0; kind < BENCH_BOUNDS; kind++) {
+        bench_free_bound(b->comm, limits[kind]);
     }
     TRMI_TRY(status);
     double median = trmi_middle(taken.ours, taken.count), bus = 1;
     /* the least time of the bare barriers, because their ranks poll more often than necessary, and
      * a bound must not exceed the time that it bounds */
-    double sum = trmi_middle(taken.bounds[SUMMING], taken.count),
-           bare = sum + taken.bounds[BARRIER][0];
+    double sum = trmi_middle(taken.bounds[BENCH_SUMMING], taken.count),
+           bare = sum + taken.bounds[BENCH_BARRIER][0];
     /* bytes that cross a link of each rank, as a fraction of the vector (nccl-tests) */
     if (b->op.kind == TRM_ALLREDUCE) {
         bus = 2.0 * (double)(n - 1) / (double)n;
@@ -439,7 +280,7 @@ trm_status bench_comm(trm_comm *comm, int64_t bytes, const bench_comm_options *o
     o->dtype = o->dtype == TRM_DTYPE_NONE ? TRM_FLOAT32 : o->dtype;
     o->reduce = o->reduce == TRM_REDUCTION_NONE ? TRM_REDUCTION_SUM : o->reduce;
     o->seconds = o->seconds > 0 ? o->seconds : 0.3;
-    int64_t element = (int64_t)trm_dtype_bytes(o->dtype), n = comm->group.size;
+    int64_t element = (int64_t)trm_dtype_bytes(o->dtype), n = trm_comm_size(comm);
     bool blocked = is_blocked(o->kind);
     if (element == 0 || bytes < 0 ||
         (!blocked && o->kind != TRM_ALLREDUCE && o->kind != TRM_REDUCE &&

@@ -22,7 +22,7 @@
 #include "base/os.h"
 #include "base/rng.h"
 #include "ps/client/life.h"
-#include "ps/server/server.h"
+#include "ps/table/table.h"
 
 enum { WIDTH = 16, DISTANCE = 32, REPEATS_MAX = BENCH_REPEATS_MAX };
 /* The reference gather of the published ratios: reads and sums rows of 64 bytes in a table of 4

@@ -5,8 +5,6 @@
 
 #include "bench/bench.h"
 
-#include "ps/client/client.h"
-
 enum { BENCH_REPEATS_MAX = 101 };
 
 typedef struct bench_say {

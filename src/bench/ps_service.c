@@ -21,9 +21,12 @@
 #include "base/memory.h"
 #include "base/os.h"
 #include "base/rng.h"
+#include "ps/table/table.h"
 
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
