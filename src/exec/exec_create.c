@@ -18,7 +18,6 @@
 #include "exec/threads.h"
 
 #include "plan/partition/partition.h"
-#include "plan/pipeline/stages.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -27,8 +26,8 @@
 #include <string.h>
 
 /* Makes the reference back-end and the fast one, with its tuning cache: tuning_file if given ("":
- * no file), else tuning.txt in the cache directory. kernels_from.blocks (strict mode): no measured
- * choices, fixed rates. */
+ * no file), else tuning.txt in the cache directory. Where kernels sum by blocks of samples
+ * (kernels_from.blocks), nothing measured decides, and rates are fixed. */
 static trm_status make_backends(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     TRMI_TRY(trmi_backend_ref(exec->env.threads, &exec->reference, err));
     const trmi_kernel_source *from = &exec->kernels_from;
@@ -36,7 +35,6 @@ static trm_status make_backends(trm_exec *exec, const trm_exec_options *options,
 #ifdef TRIREME_ONEDNN
     if (name == NULL || strcmp(name, "onednn") == 0) {
         char path[512], *file = NULL;
-        /* In strict mode nothing measured may decide, so there is no tuning file. */
         if (from->blocks > 0) {
             TRMI_TRY(trmi_backend_onednn(exec->env.threads, NULL, &exec->backend, err));
             trmi_backend_onednn_blocks(exec->backend, from->single_blocks);
@@ -105,16 +103,6 @@ static trm_status move_to_shared(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* Returns whether all parameters are frozen; in a pipeline those of all stages. */
-static bool trains_nothing(const trm_program *p) {
-    bool any = p->params_count > 0, trained = p->trained_count > 0;
-    for (int32_t i = 0; p->staged != NULL && i < p->staged->leaves_count; i++) {
-        const trmi_stage_leaf *leaf = &p->staged->leaves[i];
-        trained = trained || (!leaf->state && !leaf->frozen);
-    }
-    return any && !trained;
-}
-
 /* Compiles the graph to a program, by the options as active ways have changed them. One device that
  * exceeds its memory limit gets a plan that recomputes activations. Then places shared buffers, and
  * ways may move buffers between arenas. */
@@ -151,7 +139,7 @@ static trm_status compile_program(trm_exec *exec, const trm_graph *graph,
         plan.partition = exec->alone;
     }
     TRMI_TRY(trmi_plan_create(graph, &plan, &exec->program, err));
-    if (exec->program->training && trains_nothing(exec->program)) {
+    if (exec->program->training && trmi_program_is_frozen(exec->program)) {
         return TRMI_FAIL(err, TRM_INVALID, "all %d parameters are frozen: there is none to train",
                          exec->program->params_count);
     }

@@ -190,9 +190,6 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     trm_model_options *o = &model->options;
     *o = *given;
     o->data = NULL;
-    if (o->elastic != NULL) {
-        o->exec.parallel.comm = trm_elastic_comm(o->elastic);
-    }
     /* Sink and rank changes follow from the options, and the ranks from both. */
     model->sink = trmi_gradient_sink_of(o);
     model->changes = trmi_rank_changes_of(o);

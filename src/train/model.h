@@ -151,9 +151,9 @@ trm_comm *trmi_model_comm(const trm_model *model);
  *   errors  NOMEM, those of trm_comm_run */
 trm_status trmi_model_compare_ranks(trm_model *model, double step_seconds, double data_seconds,
                                     trm_error *err);
-/* Sets the options' parallel.comm to the ranks that this process has joined, unless the options
- * name a communicator or say stand_alone, or the workers of the model's sink have their own
- * samples. Collective if a communicator is created.
+/* Sets the options' parallel.comm to the ranks of the elastic job, else to those that this process
+ * has joined, unless the options name a communicator or say stand_alone, or the workers of the
+ * model's sink have their own samples. Collective if a communicator is created.
  *   errors  those of trm_comm_create */
 trm_status trmi_model_find_ranks(trm_model *model, trm_error *err);
 /* Gives each rank its part of `data`, unless the user has already sharded it (trm_dataset_shard)

@@ -48,12 +48,16 @@ static void warn_not_joined(void) {
     trm_cluster_destroy(cluster);
 }
 
-/* Contract in model.h. Order: ranks of the options, no ranks, the one job that this process has
- * joined. With several joined jobs the choice would be a guess, so there are no ranks. */
+/* Contract in model.h. Order: ranks of an elastic job, ranks of the options, no ranks, the one job
+ * that this process has joined. With several joined jobs the choice would be a guess, so there are
+ * no ranks. */
 trm_status trmi_model_find_ranks(trm_model *model, trm_error *err) {
     trm_parallel_options *p = &model->options.exec.parallel;
     trm_bootstrap *bootstrap;
     trm_comm *comm;
+    if (model->options.elastic != NULL) {
+        p->comm = trm_elastic_comm(model->options.elastic);
+    }
     if (p->comm != NULL || p->stand_alone || model->sink->has_own_data) {
         return TRM_OK;
     }

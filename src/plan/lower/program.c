@@ -3,6 +3,7 @@
 #include "plan/lower/program.h"
 
 #include "plan/partition/partition.h"
+#include "plan/pipeline/stages.h"
 
 #include <string.h>
 
@@ -31,4 +32,13 @@ const trmi_partition_leaf *trmi_program_leaf(const trm_program *p, const char *n
         }
     }
     return NULL;
+}
+
+bool trmi_program_is_frozen(const trm_program *p) {
+    bool any = p->params_count > 0, trained = p->trained_count > 0;
+    for (int32_t i = 0; p->staged != NULL && i < p->staged->leaves_count; i++) {
+        const trmi_stage_leaf *leaf = &p->staged->leaves[i];
+        trained = trained || (!leaf->state && !leaf->frozen);
+    }
+    return any && !trained;
 }

@@ -247,6 +247,8 @@ int32_t trmi_seed_buffer(const trm_program *program);
 /* Returns which part of a leaf a partitioned program has; NULL: not partitioned, or no such leaf.
  */
 const struct trmi_partition_leaf *trmi_program_leaf(const trm_program *program, const char *name);
+/* Returns whether all parameters are frozen; in a pipeline those of all stages. */
+bool trmi_program_is_frozen(const trm_program *program);
 /* Returns whether all ranks of a host make the parameter's gradient together (lower_cooperative.c).
  */
 bool trmi_param_is_cooperative(const trm_program *program, const trmi_param *param);
