@@ -185,7 +185,7 @@ typedef struct trmi_shm_references {
 typedef struct trmi_shm_said {
     uint64_t signature[2]; /* trmi_op_sign: kind, type, reduction, root and counts */
     /* TRMI_SHM_CARRIES: the data are in the slot; TRMI_SHM_POINTS: `at` says where they are */
-    uint32_t way;
+    uint32_t delivery;
     uint32_t spare;
     union {
         /* CARRIES: the data, if they have at most 32 bytes; more are in `payload` */

@@ -624,7 +624,7 @@ static void stage_first(trmi_shm *shm, const trmi_engine_call *op) {
  * ranks do this, no further event has to. Peers may still read the sums or the piece of the
  * operation before, but these lie in another region or in the other stage. */
 static bool stages_early(const trmi_engine_call *op, int32_t rank, const trmi_shm_said *said) {
-    return is_slice_kind(op->kind) && said->way == TRMI_SHM_POINTS &&
+    return is_slice_kind(op->kind) && said->delivery == TRMI_SHM_POINTS &&
            !is_reachable(op, rank, &said->at);
 }
 
@@ -674,7 +674,8 @@ static void find_buffers(trmi_shm *shm, const trmi_engine_call *op, int64_t send
     out->recv = recv;
 }
 
-/* Fills this rank's slot of the next post: signature, way, and either the data or their places. */
+/* Fills this rank's slot of the next post: signature, delivery, and either the data or their
+ * places. */
 static void fill_slot(trmi_shm *shm, const trmi_engine_call *op, int64_t published) {
     trmi_shm_slot *slot = trmi_shm_slot_of(shm, shm->me, shm->posts + 1);
     trmi_shm_said *said = &slot->said;
@@ -691,7 +692,7 @@ static void fill_slot(trmi_shm *shm, const trmi_engine_call *op, int64_t publish
             said->at.send.region != TRMI_SHM_NOWHERE && said->at.recv.region != TRMI_SHM_NOWHERE;
     }
     if (uses_slot(shm, op, reachable, published)) {
-        said->way = TRMI_SHM_CARRIES;
+        said->delivery = TRMI_SHM_CARRIES;
         if (op->kind != TRM_BARRIER && rank_has_input(op, shm->me) && send_count > 0) {
             memcpy(slot_data(slot, published), op->send,
                    (size_t)send_count * trm_dtype_bytes(op->dtype));
@@ -699,7 +700,7 @@ static void fill_slot(trmi_shm *shm, const trmi_engine_call *op, int64_t publish
         return;
     }
     /* The post names the places of the vectors; for TRM_ALLTOALLV also each receiver's block. */
-    said->way = TRMI_SHM_POINTS;
+    said->delivery = TRMI_SHM_POINTS;
     for (int32_t r = 0; op->kind == TRM_ALLTOALLV && r < shm->n; r++) {
         trmi_shm_share *shares = (trmi_shm_share *)(void *)slot->payload;
         shares[r] = (trmi_shm_share){op->send_offsets[r], op->send_counts[r]};
@@ -760,7 +761,7 @@ static trm_status run_posted(trmi_shm *shm, const trmi_engine_call *op, int64_t 
     TRMI_TRY(check_posts(shm, op, err));
     int32_t carrying = 0;
     for (int32_t r = 0; r < shm->n; r++) {
-        carrying += trmi_shm_slot_of(shm, r, shm->posts)->said.way == TRMI_SHM_CARRIES;
+        carrying += trmi_shm_slot_of(shm, r, shm->posts)->said.delivery == TRMI_SHM_CARRIES;
     }
     if (carrying == shm->n) {
         run_small(shm, op, published);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A cache of short all-reduces that are called again and again, for example a training loop's
  * statistics, which use the same buffers in every step. If this rank's call and the peers' posts
- * are identical to those of last time, then signatures, ways, places and slices are identical too,
- * and the rank goes straight from the posts to the sum.
+ * are identical to those of last time, then signatures, deliveries, places and slices are identical
+ * too, and the rank goes straight from the posts to the sum.
  *
  *   op --hash--> one of TRMI_SHM_REPEATS entries --equal?--> said[me] into the slot, post, wait
  *                                                            slot of r == said[r] for all r?
@@ -37,8 +37,8 @@ const trmi_shm_repeat *trmi_shm_find_repeat(const trmi_shm *shm, const trmi_engi
 /* Returns whether two headers declare the same. The carried data are not compared. */
 static bool is_same(const trmi_shm_said *now, const trmi_shm_said *then) {
     return now->signature[0] == then->signature[0] && now->signature[1] == then->signature[1] &&
-           now->way == then->way &&
-           (now->way == TRMI_SHM_CARRIES || memcmp(&now->at, &then->at, sizeof now->at) == 0);
+           now->delivery == then->delivery &&
+           (now->delivery == TRMI_SHM_CARRIES || memcmp(&now->at, &then->at, sizeof now->at) == 0);
 }
 
 bool trmi_shm_headers_equal(const trmi_shm *shm, const trmi_shm_repeat *repeat) {

@@ -418,7 +418,7 @@ double trmi_cut_bound(const trmi_pipe_shape *shape, double micro, double message
         return fmax(trmi_cut_bound(shape, micro, message, 1) / crowding,
                     shape->micros * micro / stages);
     }
-    double w[TRMI_VIRTUAL_STAGES_MAX], sum = 0, way = 0, others = shape->micros - 1;
+    double w[TRMI_VIRTUAL_STAGES_MAX], sum = 0, path = 0, others = shape->micros - 1;
     if (others == 0) { /* one run after the other */
         return micro + (runs - 1) * message;
     }
@@ -429,9 +429,9 @@ double trmi_cut_bound(const trmi_pipe_shape *shape, double micro, double message
         }
         w[v] = before / others;
         sum += w[v];
-        way += w[v] * v; /* messages before v */
+        path += w[v] * v; /* messages before v */
     }
-    return micro * (1 + others * w[0] / sum) + way / sum * message;
+    return micro * (1 + others * w[0] / sum) + path / sum * message;
 }
 
 /* Cuts into chunks: runs as equal as they can be, by their quick seconds. */

@@ -106,7 +106,7 @@ typedef struct optimum {
     int64_t plans;
 } optimum;
 
-/* Prices every choice of strategies and ways of the nodes from `n` on. */
+/* Prices every choice of strategies and policies of the nodes from `n` on. */
 static void price_choices(const trmi_pipe_options *o, trmi_pipe_plan *plan, int32_t n,
                           optimum *out) {
     const trmi_space *s = plan->space;
@@ -120,12 +120,12 @@ static void price_choices(const trmi_pipe_options *o, trmi_pipe_plan *plan, int3
         return;
     }
     const trmi_space_class *k = trmi_space_class_of(s, n);
-    for (int32_t i = 0; i < k->count * TRMI_WAYS; i++) {
-        int way = i % TRMI_WAYS;
-        c->strategy[n] = i / TRMI_WAYS;
-        c->stores[n] = (uint8_t)trmi_way_store(way);
-        c->again[n] = trmi_way_again(way);
-        if (trmi_space_node_cost(s, k, c->strategy[n], way, &(trmi_objective){0}).seconds <
+    for (int32_t i = 0; i < k->count * TRMI_POLICIES; i++) {
+        int policy = i % TRMI_POLICIES;
+        c->strategy[n] = i / TRMI_POLICIES;
+        c->stores[n] = (uint8_t)trmi_policy_store(policy);
+        c->again[n] = trmi_policy_again(policy);
+        if (trmi_space_node_cost(s, k, c->strategy[n], policy, &(trmi_objective){0}).seconds <
             INFINITY) {
             price_choices(o, plan, n + 1, out);
         }

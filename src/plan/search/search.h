@@ -107,7 +107,7 @@ typedef struct trmi_price_table {
     trm_dtype dtype;
     bool no_columns;        /* leave out spreads that cut the last of four dimensions */
     int32_t letters, count; /* choices for each axis; spreads: letters ^ axes */
-    float *seconds;         /* [count][count]; INFINITY = no way */
+    float *seconds;         /* [count][count]; INFINITY = no route */
 } trmi_price_table;
 /* Returns the number of a spread; -1 = not in the table. */
 int32_t trmi_price_number(const trmi_price_table *table, const trmi_mesh *mesh,
@@ -130,7 +130,7 @@ typedef enum trmi_store {
     TRMI_STORES
 } trmi_store;
 
-/* Cost of one way of storing the parameters of an operator. */
+/* Cost of one form of storing the parameters of an operator. */
 typedef struct trmi_store_cost {
     double blocking; /* seconds of gathering parts, casting and updating */
     double once; /* part of `blocking` that a step of several micro-batches has once: updating */
@@ -352,7 +352,7 @@ double trmi_space_cast(const trmi_space *space, int32_t value, const trmi_spread
 /* Returns the strategy of a node without a line in the plan: the one that is cheapest given the
  * strategies of its inputs. */
 int32_t trmi_space_choose_strategy(const trmi_space *space, int32_t node, const int32_t *strategy);
-/* Returns the seconds of the cheapest way between spreads of a value; INFINITY: none. */
+/* Returns the seconds of the cheapest route between spreads of a value; INFINITY: none. */
 double trmi_space_move_seconds(const trmi_space *space, int32_t value, const trmi_spread *from,
                                const trmi_spread *to);
 /* Returns the fraction of a gather of parts that travels beside operators. */
@@ -428,29 +428,31 @@ double trmi_space_meetings(const trmi_space *space);
  * the ranks share one copy. */
 double trmi_space_gathered(const trmi_space *space, double bytes);
 
-/* Seconds (B + w G) and bytes of a node without its edges. Seconds INFINITY: the way does not
+/* Seconds (B + w G) and bytes of a node without its edges. Seconds INFINITY: the policy does not
  * exist. */
 typedef struct trmi_node_cost {
     double seconds, bytes;
 } trmi_node_cost;
-/* A way of a node: a store, and whether its output is recomputed. SLICED selects the costs of
+/* A policy of a node: a store, and whether its output is recomputed. SLICED selects the costs of
  * updating slices. */
 enum {
-    TRMI_WAYS = 2 * TRMI_STORES,
-    TRMI_WAY_SLICED = 8 /* added to a way */
+    TRMI_POLICIES = 2 * TRMI_STORES,
+    TRMI_POLICY_SLICED = 8 /* added to a policy */
 };
-/* A way as one number: how parameters are stored and whether the output is recomputed; ways from
- * TRMI_WAY_SLICED on are the same with updates in slices. */
-static inline int32_t trmi_way_of(trmi_store store, bool again) {
+/* A policy as one number: how parameters are stored and whether the output is recomputed; policies
+ * from TRMI_POLICY_SLICED on are the same with updates in slices. */
+static inline int32_t trmi_policy_of(trmi_store store, bool again) {
     return (int32_t)store + TRMI_STORES * again;
 }
-static inline trmi_store trmi_way_store(int32_t way) {
-    return (trmi_store)(way % TRMI_WAY_SLICED % TRMI_STORES);
+static inline trmi_store trmi_policy_store(int32_t policy) {
+    return (trmi_store)(policy % TRMI_POLICY_SLICED % TRMI_STORES);
 }
-static inline bool trmi_way_again(int32_t way) { return way % TRMI_WAY_SLICED >= TRMI_STORES; }
-/* Returns the cost of a node of class `of` in a strategy and a way, for the weights of B + w G. */
+static inline bool trmi_policy_again(int32_t policy) {
+    return policy % TRMI_POLICY_SLICED >= TRMI_STORES;
+}
+/* Returns the cost of a node of class `of` in a strategy and a policy, for weights of B + w G. */
 trmi_node_cost trmi_space_node_cost(const trmi_space *space, const trmi_space_class *of,
-                                    int32_t strategy, int way, const trmi_objective *weights);
+                                    int32_t strategy, int policy, const trmi_objective *weights);
 
 /* Finds the plan with the least B + w G + lambda M.
  *   marginals  NULL, or out: [nodes][strategies] in the arena, the least cost of a whole plan with that strategy

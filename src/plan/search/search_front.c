@@ -5,7 +5,7 @@
  *     space                                   solver
  *     node (an operator)                      node
  *     strategy of its class (how it is cut)   state of the node
- *     way (how parameters are stored, and     option of the state: it changes the costs of the
+ *     policy (how parameters are stored,      option of the state: it changes the costs of the
  *     whether the output is recomputed)       node but not those of its edges
  *     edge with a table [from][to]            edge: seconds of a redistribution, bytes that it keeps
  *
@@ -21,15 +21,15 @@
 /* Reports that there is no memory. */
 static trm_status no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to search a plan"); }
 
-/* Computes the costs [strategies][ways] of a class; NULL: no memory. */
+/* Computes the costs [strategies][policies] of a class; NULL: no memory. */
 static trmi_tradeoff *ways_of(const trmi_space *s, const trmi_space_class *c,
                               const trmi_objective *w, trmi_arena *arena) {
-    trmi_tradeoff *list = trmi_arena_alloc(arena, (size_t)c->count * TRMI_WAYS * sizeof *list);
+    trmi_tradeoff *list = trmi_arena_alloc(arena, (size_t)c->count * TRMI_POLICIES * sizeof *list);
     for (int32_t i = 0; list != NULL && i < c->count; i++) {
-        for (int k = 0; k < TRMI_WAYS; k++) {
-            trmi_node_cost way =
-                trmi_space_node_cost(s, c, i, k + (w->sliced ? TRMI_WAY_SLICED : 0), w);
-            list[i * TRMI_WAYS + k] = (trmi_tradeoff){way.seconds, way.bytes};
+        for (int k = 0; k < TRMI_POLICIES; k++) {
+            trmi_node_cost policy =
+                trmi_space_node_cost(s, c, i, k + (w->sliced ? TRMI_POLICY_SLICED : 0), w);
+            list[i * TRMI_POLICIES + k] = (trmi_tradeoff){policy.seconds, policy.bytes};
         }
     }
     return list;
@@ -65,7 +65,7 @@ static trm_status make_graph(const trmi_space *s, const trmi_objective *w, trmi_
     if (bytes == NULL || classes == NULL || nodes == NULL || states == NULL || edges == NULL) {
         return no_memory(err);
     }
-    /* Nodes: the states are strategies, the options of a state its ways. */
+    /* Nodes: the states are strategies, the options of a state its policies. */
     for (int64_t k = 0; k < s->classes_count; k++) {
         classes[k] = ways_of(s, &s->classes[k], w, arena);
         if (classes[k] == NULL) {
@@ -89,7 +89,7 @@ static trm_status make_graph(const trmi_space *s, const trmi_objective *w, trmi_
     }
     *out = (trmi_front_graph){.nodes_count = s->nodes_count,
                               .edges_count = (int32_t)s->edges_count,
-                              .options = TRMI_WAYS,
+                              .options = TRMI_POLICIES,
                               .states = states,
                               .nodes = nodes,
                               .edges = edges};
@@ -97,7 +97,7 @@ static trm_status make_graph(const trmi_space *s, const trmi_objective *w, trmi_
 }
 
 /* Contract in search.h. The solver knows nodes with states and options only; this function
- * translates the points of its front back to strategies and ways. */
+ * translates the points of its front back to strategies and policies. */
 trm_status trmi_space_front(const trmi_space *s, const trmi_objective *weights, double limit,
                             trmi_arena *arena, trmi_front *out, trmi_choice **points,
                             trm_error *err) {
@@ -105,24 +105,24 @@ trm_status trmi_space_front(const trmi_space *s, const trmi_objective *weights, 
     trmi_front_graph graph;
     const trmi_front_options options = {.limit = limit};
     trmi_space_count_done(s);
-    /* states and options from strategies and ways, then their front */
+    /* states and options from strategies and policies, then their front */
     trm_status status = make_graph(s, weights, &scratch, &graph, err);
     status = status == TRM_OK ? trmi_front_solve(&graph, &options, arena, out, err) : status;
     if (status == TRM_OK) {
         *points = trmi_arena_alloc(arena, ((size_t)out->count + 1) * sizeof **points);
         status = *points != NULL ? TRM_OK : no_memory(err);
     }
-    /* states and options back to strategies and ways */
+    /* states and options back to strategies and policies */
     for (int32_t i = 0; status == TRM_OK && i < out->count; i++) {
         trmi_choice *choice = &(*points)[i];
         if (!trmi_choice_open(choice, s, arena)) {
             status = no_memory(err);
         }
         for (int32_t n = 0; status == TRM_OK && n < s->nodes_count; n++) {
-            int way = out->points[i].option[n];
+            int policy = out->points[i].option[n];
             choice->strategy[n] = out->points[i].choice[n];
-            choice->stores[n] = (uint8_t)trmi_way_store(way);
-            choice->again[n] = trmi_way_again(way);
+            choice->stores[n] = (uint8_t)trmi_policy_store(policy);
+            choice->again[n] = trmi_policy_again(policy);
         }
     }
     trmi_arena_free(&scratch);

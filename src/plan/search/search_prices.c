@@ -66,7 +66,7 @@ int32_t trmi_price_number(const trmi_price_table *t, const trmi_mesh *mesh, cons
     return number;
 }
 
-/* Returns the seconds of the cheapest way between two spreads; INFINITY: none. */
+/* Returns the seconds of the cheapest route between two spreads; INFINITY: none. */
 static double price_between(const trmi_price_table *t, const trmi_mesh *mesh,
                             const trmi_spread *from, const trmi_spread *to) {
     int32_t a = trmi_price_number(t, mesh, from), b = trmi_price_number(t, mesh, to);
@@ -295,16 +295,16 @@ static double price_single(const filling *f, int32_t a, int32_t b) {
     return trmi_is_partial(to->at[axis]) ? INFINITY : price_boxes(f, from, to);
 }
 
-/* A way to a spread with one partial sum more: to `before`, which is whole or cut on that axis,
+/* A route to a spread with one partial sum more: to `before`, which is whole or cut on that axis,
  * then zeros elsewhere, which sends nothing. Numbers of live spreads. */
-typedef struct zero_way {
+typedef struct zero_route {
     int32_t to, before;
     float local;
-} zero_way;
+} zero_route;
 
-/* Lists the ways to all spreads with `partials` partial sums; returns how many. */
+/* Lists the routes to all spreads with `partials` partial sums; returns how many. */
 static int64_t list_zeros(const filling *f, int32_t partials, int32_t live, const int32_t *of,
-                          const int32_t *place, zero_way *ways) {
+                          const int32_t *place, zero_route *routes) {
     int64_t found = 0;
     for (int32_t k = 0; k < live; k++) {
         const trmi_spread *to = &f->spreads[of[k]];
@@ -324,7 +324,7 @@ static int64_t list_zeros(const filling *f, int32_t partials, int32_t live, cons
                 /* digit 1 is P+, 0 whole, 2 + d cut */
                 int32_t before = of[k] + (d < 0 ? -step : (1 + d) * step);
                 if (place[before] >= 0 && is_innermost(f, &f->spreads[before], axis)) {
-                    ways[found++] = (zero_way){k, place[before], local};
+                    routes[found++] = (zero_route){k, place[before], local};
                 }
             }
             step *= f->t->letters;
@@ -333,26 +333,26 @@ static int64_t list_zeros(const filling *f, int32_t partials, int32_t live, cons
     return found;
 }
 
-/* Adds ways to spreads with additional partial sums to all rows of a [live x live], each the
+/* Adds routes to spreads with additional partial sums to all rows of a [live x live], each the
  * seconds from one spread to all. Spreads with more partial axes are derived from those with fewer.
  * False: no memory. */
 static bool add_zeros(const filling *f, float *a, int32_t live, const int32_t *of,
                       const int32_t *place) {
     size_t most = (size_t)live * (size_t)f->mesh->axes * (size_t)(f->t->shape.rank + 1);
-    zero_way *ways = trmi_alloc((most + 1) * sizeof *ways);
+    zero_route *routes = trmi_alloc((most + 1) * sizeof *routes);
     int64_t count = 0;
-    for (int32_t partials = 1; ways != NULL && partials <= f->mesh->axes; partials++) {
-        count += list_zeros(f, partials, live, of, place, ways + count);
+    for (int32_t partials = 1; routes != NULL && partials <= f->mesh->axes; partials++) {
+        count += list_zeros(f, partials, live, of, place, routes + count);
     }
     for (int32_t i = 0; i < live; i++) {
         float *row = a + (int64_t)i * live;
         for (int64_t w = 0; w < count; w++) {
-            float sum = row[ways[w].before] + ways[w].local;
-            row[ways[w].to] = sum < row[ways[w].to] ? sum : row[ways[w].to];
+            float sum = row[routes[w].before] + routes[w].local;
+            row[routes[w].to] = sum < row[routes[w].to] ? sum : row[routes[w].to];
         }
     }
-    bool ok = ways != NULL;
-    trmi_free(ways);
+    bool ok = routes != NULL;
+    trmi_free(routes);
     return ok;
 }
 
@@ -393,7 +393,7 @@ static bool close_table(filling *f, int32_t live, const int32_t *of, const int32
         minplus_kernel()(a, b, c, live, live, live);
         memcpy(a, c, (size_t)live * (size_t)live * sizeof *c);
     }
-    /* ways to partial sums, then the prices go into the table */
+    /* routes to partial sums, then the prices go into the table */
     ok = ok && add_zeros(f, a, live, of, place);
     for (int32_t i = 0; ok && i < live; i++) {
         for (int32_t k = 0; k < live; k++) {
@@ -434,7 +434,7 @@ trm_status trmi_price_table_fill(trmi_price_table *t, const trmi_mesh *mesh,
     bool ok = t->seconds != NULL && f.spreads != NULL && f.along != NULL && of != NULL &&
               f.masks != NULL && f.most != NULL;
     if (ok) {
-        /* no way, until one is found; then the spreads that fit */
+        /* no route, until one is found; then the spreads that fit */
         for (size_t i = 0; i < count * count; i++) {
             t->seconds[i] = INFINITY;
         }

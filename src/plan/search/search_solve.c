@@ -2,13 +2,13 @@
 /* Finds the cheapest plan of a space for given weights, and converts choices to plans and back.
  *
  *       weights (trmi_objective) -> fill_tables: a cost graph -> trmi_solve: a strategy for each node
- *                                                             -> best_way: how it keeps its values
+ *                                                             -> best_policy: how it keeps values
  *
  * The space becomes a cost graph (plan/solve/solve.h): a state is a strategy, its cost that of its
- * cheapest way (parameters whole or in parts, output kept or recomputed). The way of a node does
- * not matter to its neighbours, so it is chosen for each strategy beforehand and again at the end.
- * Costs are seconds; memory enters them at its price lambda (w->memory, seconds a byte). Nodes of
- * a class and equal edges share tables, which the solver exploits. */
+ * cheapest policy (parameters whole or in parts, output kept or recomputed). The policy of a node
+ * does not matter to its neighbours, so it is chosen for each strategy beforehand and again at the
+ * end. Costs are seconds; memory enters them at its price lambda (w->memory, seconds a byte). Nodes
+ * of a class and equal edges share tables, which the solver exploits. */
 #include "plan/search/search.h"
 
 #include "base/error.h"
@@ -169,9 +169,9 @@ bool trmi_choice_sliced(const trmi_space *s, const trmi_choice *choice) {
 /* Contract in search.h. Combinations that are impossible or useless are infinite, so that no solver
  * needs to know them. */
 trmi_node_cost trmi_space_node_cost(const trmi_space *s, const trmi_space_class *c, int32_t i,
-                                    int way, const trmi_objective *w) {
-    const trmi_store form = trmi_way_store(way);
-    bool again = trmi_way_again(way), sliced = way >= TRMI_WAY_SLICED;
+                                    int policy, const trmi_objective *w) {
+    const trmi_store form = trmi_policy_store(policy);
+    bool again = trmi_policy_again(policy), sliced = policy >= TRMI_POLICY_SLICED;
     const trmi_store_cost *store =
         sliced ? &c->slices[i] : &c->stores[TRMI_STORES * i + (int32_t)form];
     const trmi_store_cost *gathered_once = &c->stores[TRMI_STORES * i + TRMI_STORE_PARTS];
@@ -198,35 +198,37 @@ double trmi_space_operator_bound(const trmi_space *s) {
     for (int64_t k = 0; k < s->classes_count; k++) {
         const trmi_space_class *c = &s->classes[k];
         double least = INFINITY;
-        for (int32_t i = 0; i < c->count * TRMI_WAYS; i++) {
-            int way = i % TRMI_WAYS;
-            least = fmin(least, trmi_space_node_cost(s, c, i / TRMI_WAYS, way, &micro).seconds);
-            way += TRMI_WAY_SLICED;
-            least = fmin(least, trmi_space_node_cost(s, c, i / TRMI_WAYS, way, &micro).seconds);
+        for (int32_t i = 0; i < c->count * TRMI_POLICIES; i++) {
+            int policy = i % TRMI_POLICIES;
+            least =
+                fmin(least, trmi_space_node_cost(s, c, i / TRMI_POLICIES, policy, &micro).seconds);
+            policy += TRMI_POLICY_SLICED;
+            least =
+                fmin(least, trmi_space_node_cost(s, c, i / TRMI_POLICIES, policy, &micro).seconds);
         }
         sum += c->members * least;
     }
     return sum;
 }
 
-/* Returns seconds + lambda x bytes of a way. */
-static double weigh_way(const trmi_node_cost *way, const trmi_objective *w) {
-    return way->seconds < INFINITY ? way->seconds + w->memory * way->bytes : INFINITY;
+/* Returns seconds + lambda x bytes of a policy. */
+static double weigh_policy(const trmi_node_cost *policy, const trmi_objective *w) {
+    return policy->seconds < INFINITY ? policy->seconds + w->memory * policy->bytes : INFINITY;
 }
 
-/* Returns the cheapest way of strategy i; parts and recomputation only where they are cheaper.
+/* Returns the cheapest policy of strategy i; parts and recomputation only where they are cheaper.
  * *cost: its cost. */
-static int best_way(const trmi_space *s, const trmi_space_class *c, int32_t i,
-                    const trmi_objective *w, double *cost) {
-    int best = 0, sliced = w->sliced ? TRMI_WAY_SLICED : 0;
-    trmi_node_cost way = trmi_space_node_cost(s, c, i, sliced, w);
-    *cost = weigh_way(&way, w);
-    for (int k = 1; k < TRMI_WAYS; k++) {
-        if (trmi_way_store(k) == TRMI_STORE_AGAIN && w->memory == 0) {
+static int best_policy(const trmi_space *s, const trmi_space_class *c, int32_t i,
+                       const trmi_objective *w, double *cost) {
+    int best = 0, sliced = w->sliced ? TRMI_POLICY_SLICED : 0;
+    trmi_node_cost policy = trmi_space_node_cost(s, c, i, sliced, w);
+    *cost = weigh_policy(&policy, w);
+    for (int k = 1; k < TRMI_POLICIES; k++) {
+        if (trmi_policy_store(k) == TRMI_STORE_AGAIN && w->memory == 0) {
             continue; /* a second gather takes time and saves memory */
         }
-        way = trmi_space_node_cost(s, c, i, k + sliced, w);
-        double own = weigh_way(&way, w);
+        policy = trmi_space_node_cost(s, c, i, k + sliced, w);
+        double own = weigh_policy(&policy, w);
         best = own < *cost ? k : best;
         *cost = fmin(*cost, own);
     }
@@ -274,7 +276,7 @@ static bool fill_tables(const trmi_space *s, const trmi_objective *w, tables *t,
         float *costs = t->of_class[k] = trmi_arena_alloc(arena, (size_t)c->count * sizeof *costs);
         for (int32_t i = 0; costs != NULL && i < c->count; i++) {
             double cost;
-            (void)best_way(s, c, i, w, &cost);
+            (void)best_policy(s, c, i, w, &cost);
             costs[i] = (float)cost;
         }
         if (costs == NULL) {
@@ -374,12 +376,12 @@ static trm_status solve_space(const trmi_space *s, const trmi_objective *weights
     if (status == TRM_OK && !(solution->objective < INFINITY)) {
         status = no_plan(s, err);
     }
-    /* Find, of each strategy, the cheapest way to store and recompute. */
+    /* Find, of each strategy, the cheapest policy to store and recompute. */
     for (int32_t n = 0; status == TRM_OK && n < s->nodes_count; n++) {
         double cost;
-        int way = best_way(s, trmi_space_class_of(s, n), out->strategy[n], weights, &cost);
-        out->stores[n] = (uint8_t)trmi_way_store(way);
-        out->again[n] = trmi_way_again(way);
+        int policy = best_policy(s, trmi_space_class_of(s, n), out->strategy[n], weights, &cost);
+        out->stores[n] = (uint8_t)trmi_policy_store(policy);
+        out->again[n] = trmi_policy_again(policy);
     }
     if (status == TRM_OK && marginals != NULL) {
         status = marginals_of(s, &t, marginals, arena, err);

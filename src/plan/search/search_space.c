@@ -589,7 +589,7 @@ static trm_status fill_edge(building *b, trmi_space_edge *e) {
         numbers[k] = trmi_price_number(t, &s->mesh, read);
         numbers[to->count + k] = trmi_price_number(t, &s->mesh, &made);
     }
-    /* Price, for each pair of strategies, the way of the value plus the way of the gradient. */
+    /* Price, for each pair of strategies, the route of the value plus that of the gradient. */
     for (int32_t i = 0; i < from->count; i++) {
         trmi_spread source = trmi_space_source(s, e, i), returned = trmi_space_returned(s, e, i);
         int32_t out = trmi_price_number(t, &s->mesh, &source),

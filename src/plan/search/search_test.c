@@ -114,20 +114,20 @@ static void prices_are_the_routers(void **state) {
         }
         trmi_router_destroy(router);
     }
-    print_message("%d of %d ways differ from the router's\n", other, all);
+    print_message("%d of %d routes differ from the router's\n", other, all);
     assert_true(all > 4000 && other * 5 < all);
 }
 
-/* Returns B + w G and M of node n with strategy i; way: a store, and whether the output is
+/* Returns B + w G and M of node n with strategy i; policy: a store, and whether the output is
  * recomputed. */
-static trmi_node_cost node_cost(const trmi_space *s, int32_t n, int32_t i, int way,
+static trmi_node_cost node_cost(const trmi_space *s, int32_t n, int32_t i, int policy,
                                 double gradient) {
     const trmi_space_class *c = trmi_space_class_of(s, n);
-    const trmi_store_cost *t = &c->stores[TRMI_STORES * i + way % TRMI_STORES];
+    const trmi_store_cost *t = &c->stores[TRMI_STORES * i + policy % TRMI_STORES];
     trmi_node_cost cost = {c->forward[i] + c->backward[i] + c->exchange[i] + t->blocking +
                                gradient * t->gradient,
                            c->kept[i] + t->bytes};
-    if (way >= TRMI_STORES) {
+    if (policy >= TRMI_STORES) {
         cost.seconds = c->saved[i] > 0 ? cost.seconds + c->again[i] : INFINITY;
         cost.bytes -= c->saved[i];
     }
@@ -153,9 +153,9 @@ static double cost_of(const trmi_space *s, const int32_t *strategy, const trmi_o
     double sum = edges.seconds + w->memory * edges.bytes;
     for (int32_t n = 0; n < s->nodes_count; n++) {
         double least = INFINITY;
-        for (int k = 0; k < TRMI_WAYS; k++) {
-            trmi_node_cost way = node_cost(s, n, strategy[n], k, w->gradient);
-            least = fmin(least, way.seconds + w->memory * way.bytes);
+        for (int k = 0; k < TRMI_POLICIES; k++) {
+            trmi_node_cost policy = node_cost(s, n, strategy[n], k, w->gradient);
+            least = fmin(least, policy.seconds + w->memory * policy.bytes);
         }
         sum += least;
     }
@@ -255,7 +255,7 @@ static void compare_with_all(const net *n, const char *mesh, uint64_t k, seen *a
     int32_t at[8] = {0}, v;
     double least = INFINITY;
     assert_true(s->nodes_count <= 5);
-    do { /* cost_of() uses the cheaper way of storing each parameter */
+    do { /* cost_of() uses the cheaper form of storing each parameter */
         least = fmin(least, cost_of(s, at, &w));
         all->looked++;
         for (v = 0; v < s->nodes_count && ++at[v] == trmi_space_class_of(s, v)->count; v++) {
@@ -342,30 +342,30 @@ static void attentions_equal_brute_force(void **state) {
     assert_true(all.rings > 0 && all.heads > 0);
 }
 
-/* Enumerates every way of each operator for given strategies; finds the fastest within two limits.
- */
-static void fastest_ways(const trmi_space *s, const int32_t *strategy, double gradient,
-                         const double limit[2], double best[2]) {
-    trmi_node_cost ways[8][TRMI_WAYS], edges = edges_cost(s, strategy);
-    int32_t way[8] = {0}, count[8] = {0}, v;
+/* Enumerates every policy of each operator for given strategies; finds the fastest within two
+ * limits. */
+static void fastest_policies(const trmi_space *s, const int32_t *strategy, double gradient,
+                             const double limit[2], double best[2]) {
+    trmi_node_cost policies[8][TRMI_POLICIES], edges = edges_cost(s, strategy);
+    int32_t policy[8] = {0}, count[8] = {0}, v;
     for (v = 0; v < s->nodes_count; v++) {
-        for (int k = 0; k < TRMI_WAYS; k++) {
-            ways[v][count[v]] = node_cost(s, v, strategy[v], k, gradient);
-            count[v] += ways[v][count[v]].seconds < INFINITY;
+        for (int k = 0; k < TRMI_POLICIES; k++) {
+            policies[v][count[v]] = node_cost(s, v, strategy[v], k, gradient);
+            count[v] += policies[v][count[v]].seconds < INFINITY;
         }
     }
     do {
         trmi_node_cost sum = edges;
         for (v = 0; v < s->nodes_count; v++) {
-            sum.seconds += ways[v][way[v]].seconds;
-            sum.bytes += ways[v][way[v]].bytes;
+            sum.seconds += policies[v][policy[v]].seconds;
+            sum.bytes += policies[v][policy[v]].bytes;
         }
         for (int i = 0; i < 2; i++) {
             best[i] =
                 sum.bytes <= limit[i] * (1 + 1e-9) && sum.seconds < best[i] ? sum.seconds : best[i];
         }
-        for (v = 0; v < s->nodes_count && ++way[v] == count[v]; v++) {
-            way[v] = 0;
+        for (v = 0; v < s->nodes_count && ++policy[v] == count[v]; v++) {
+            policy[v] = 0;
         }
     } while (v < s->nodes_count);
 }
@@ -375,7 +375,7 @@ static void fastest_within(const trmi_space *s, double gradient, const double li
     int32_t at[8] = {0}, v;
     best[0] = best[1] = INFINITY;
     do {
-        fastest_ways(s, at, gradient, limit, best);
+        fastest_policies(s, at, gradient, limit, best);
         for (v = 0; v < s->nodes_count && ++at[v] == trmi_space_class_of(s, v)->count; v++) {
             at[v] = 0;
         }

@@ -253,10 +253,10 @@ static void bounds_hold_for_gathers_that_begin_ahead(void **state) {
                 const trmi_space_class *c = trmi_space_class_of(s, v);
                 uint32_t draw = trmi_random_u32(11, TRMI_STREAM_TEST, drawn++);
                 choice.strategy[v] = (int32_t)(draw % (uint32_t)c->count);
-                int way = (int)(draw >> 16) % TRMI_STORES;
-                trmi_node_cost cost = trmi_space_node_cost(s, c, choice.strategy[v], way,
+                int policy = (int)(draw >> 16) % TRMI_STORES;
+                trmi_node_cost cost = trmi_space_node_cost(s, c, choice.strategy[v], policy,
                                                            &(trmi_objective){.gradient = 1});
-                choice.stores[v] = cost.seconds < INFINITY ? (uint8_t)way : TRMI_STORE_AS_READ;
+                choice.stores[v] = cost.seconds < INFINITY ? (uint8_t)policy : TRMI_STORE_AS_READ;
                 choice.again[v] = 0;
             }
             CHECK_OK(trmi_space_measure(s, &choice, &m, &err), err);
