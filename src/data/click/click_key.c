@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keys of categorical values: unbounded hashes, the hashing trick (buckets), or ids of a
- * vocabulary. Key 0 of bounded keys means a missing or unknown value. A vocabulary file is text:
+ * vocabulary. Readers of click data call trmi_key_of_text or trmi_key_of_number for each value;
+ * `trireme data vocabulary` counts values and numbers them. Key 0 of bounded keys means a missing
+ * or unknown value. A vocabulary file is text:
  *
  *   trireme-vocabulary 1 FIELDS SEED
  *   FIELD HASH        (one line for each value, in the order of the ids)
@@ -63,6 +65,11 @@ struct trm_vocabulary {
 /* Returns the unbounded key of a hash: its upper 63 bits, because keys are not negative. */
 static int64_t make_unbounded(uint64_t hash) { return (int64_t)(hash >> 1); }
 
+/* Returns the bucket of a hash. Bucket 0 is left to missing values, so there are two at least. */
+static int64_t choose_bucket(const trmi_keyer *keyer, uint64_t hash) {
+    return 1 + (int64_t)(hash % (uint64_t)(keyer->buckets - 1));
+}
+
 /* Returns the rows of all fields before this one. */
 static int64_t count_rows_before(const trm_vocabulary *v, int32_t field) {
     return field < v->fields ? v->base[field] : 0;
@@ -85,8 +92,8 @@ int64_t trmi_key_missing(const trmi_keyer *keyer, int32_t field) {
     return make_bounded(keyer, field, 0);
 }
 
-/* Contract in click.h. Bucket 0 stays free for missing values, so the hash chooses among the
- * others. */
+/* Contract in click.h. With buckets the key is that of the hash, with a vocabulary the id of the
+ * unbounded key. */
 int64_t trmi_key_of_text(const trmi_keyer *keyer, int32_t field, const void *text, size_t bytes) {
     /* An empty text means missing. */
     if (bytes == 0) {
@@ -100,9 +107,8 @@ int64_t trmi_key_of_text(const trmi_keyer *keyer, int32_t field, const void *tex
             keyer, field,
             trmi_vocabulary_id(keyer->vocabulary, field, (uint64_t)make_unbounded(hash)));
     }
-    return keyer->buckets == 0
-               ? make_unbounded(hash)
-               : make_bounded(keyer, field, 1 + (int64_t)(hash % (uint64_t)(keyer->buckets - 1)));
+    return keyer->buckets == 0 ? make_unbounded(hash)
+                               : make_bounded(keyer, field, choose_bucket(keyer, hash));
 }
 
 int64_t trmi_key_of_number(const trmi_keyer *keyer, int32_t field, int64_t number) {
@@ -117,7 +123,7 @@ int64_t trmi_key_of_number(const trmi_keyer *keyer, int32_t field, int64_t numbe
         return number;
     }
     uint64_t hash = trmi_mix(trmi_mix(keyer->seed, (uint64_t)field), (uint64_t)number);
-    return make_bounded(keyer, field, 1 + (int64_t)(hash % (uint64_t)(keyer->buckets - 1)));
+    return make_bounded(keyer, field, choose_bucket(keyer, hash));
 }
 
 /* ---- vocabularies ---- */
@@ -146,7 +152,7 @@ void trm_vocabulary_destroy(trm_vocabulary *vocabulary) {
     trmi_free(vocabulary->rows);
     trmi_free(vocabulary->base);
     trmi_hash_index_free(&vocabulary->by_word);
-    free(vocabulary->words);
+    trmi_free(vocabulary->words);
     trmi_free(vocabulary);
 }
 
@@ -189,7 +195,7 @@ bool trmi_vocabulary_count(trm_vocabulary *v, int32_t field, uint64_t hash) {
 /* Contract in click.h. Ids follow the order in which values came, so the same data give the same
  * ids. */
 trm_status trmi_vocabulary_number(trm_vocabulary *v, int64_t min_count, trm_error *err) {
-    /* id 0 of each field means unknown */
+    /* Id 0 of each field means unknown. */
     for (int32_t f = 0; f < v->fields; f++) {
         v->rows[f] = 1;
     }

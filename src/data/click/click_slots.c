@@ -116,7 +116,7 @@ static trm_status take_numbers(const slots *set, const char *line, const char *e
             !trmi_parse_number(t.colon + 1, t.end, &number)) {
             return fail_at(set, line, &t, "a number", err);
         }
-        /* a slot that the first row did not have, or that the options leave out */
+        /* a slot that the options leave out: without options each slot of the file is known */
         if (s == NULL) {
             continue;
         }
@@ -181,7 +181,7 @@ static trm_status parse_slots_row(const trmi_click_source *source, int64_t index
 /* Results of the first pass over the file. */
 typedef struct survey {
     slots *set;                /* gets the slots that are found */
-    int64_t rows, entries_max; /* rows so far, keys of the longest one */
+    int64_t rows, entries_max; /* rows so far; the most keys of a row */
     int32_t hint;              /* index of the slot of the last token */
     bool no_slots, too_many;   /* faults, reported at the end */
 } survey;
@@ -220,9 +220,9 @@ static void survey_row(void *context, const char *line, const char *line_end) {
     int64_t entries = 0;
     token t;
     for (const char *at = line; next_token(s->set, &at, line_end, &s->hint, &t);) {
-        /* The word has no slot. */
+        /* A word without a slot: in a later row the reader of the row reports it. */
         if (t.colon == NULL) {
-            s->no_slots |= s->rows == 0; /* in later rows this is reported when the row is read */
+            s->no_slots |= s->rows == 0;
             continue;
         }
         /* A slot that is new. */
@@ -260,9 +260,12 @@ static int by_name(const void *a, const void *b) {
 
 /* Takes over the slots that the options choose. */
 static trm_status take_columns(slots *set, const trm_click_options *o, trm_error *err) {
-    set->chosen = o != NULL && o->column_count > 0;
     survey s = {.set = set};
-    for (int32_t i = 0; set->chosen && i < o->column_count; i++) {
+    set->chosen = o != NULL && o->column_count > 0;
+    if (!set->chosen) {
+        return TRM_OK; /* the first pass over the file finds the slots */
+    }
+    for (int32_t i = 0; i < o->column_count; i++) {
         const char *name =
             o->columns[i].name == NULL ? NULL : trmi_arena_strdup(&set->arena, o->columns[i].name);
         if (name == NULL) {
@@ -272,7 +275,8 @@ static trm_status take_columns(slots *set, const trm_click_options *o, trm_error
         trm_column_role role =
             o->columns[i].role == TRM_COLUMN_KEY ? TRM_COLUMN_BAG : o->columns[i].role;
         if (role != TRM_COLUMN_SKIP && new_slot(&s, name, strlen(name), role) == NULL) {
-            return TRMI_FAIL(err, TRM_INVALID, "%s: more than %d columns", set->path, SLOTS_MAX);
+            return TRMI_FAIL(err, TRM_INVALID, "%s: %d columns, at most %d expected", set->path,
+                             (int)o->column_count, SLOTS_MAX);
         }
     }
     return TRM_OK;
@@ -358,14 +362,18 @@ static trm_status open_text(slots *set, const trm_click_options *options, trm_er
     TRMI_TRY(trmi_mapping_open(set->path, &set->mapping, err));
     TRMI_TRY(trmi_lines_index((const char *)set->mapping.data, set->mapping.bytes, &set->lines,
                               survey_row, &s, err));
-    if (set->lines.rows == 0 || s.no_slots || s.too_many || s.entries_max > ENTRIES_MAX) {
-        return TRMI_FAIL(err, TRM_CORRUPT,
-                         "%s: %s; lines of slot:value (click:0 dense:0.5 1:4711) expected",
-                         set->path,
-                         set->lines.rows == 0 ? "no rows"
-                         : s.no_slots         ? "the first line has words without a slot"
-                         : s.too_many         ? "more than 4096 slots"
-                                              : "a row has too many keys");
+    if (set->lines.rows == 0 || s.no_slots) {
+        return TRMI_FAIL(
+            err, TRM_CORRUPT, "%s: %s; lines of slot:value (click:0 dense:0.5 1:4711) expected",
+            set->path,
+            set->lines.rows == 0 ? "no rows" : "the first line has words without a slot");
+    }
+    if (s.too_many) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: more than %d slots", set->path, SLOTS_MAX);
+    }
+    if (s.entries_max > ENTRIES_MAX) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: a row of %lld keys, at most %d expected", set->path,
+                         (long long)s.entries_max, ENTRIES_MAX);
     }
     TRMI_TRY(place_slots(set, err));
     set->click.entries_max = trmi_max_i64(s.entries_max, 1);
