@@ -14,6 +14,7 @@
 #include "base/checked.h"
 #include "base/element.h"
 #include "base/error.h"
+#include "base/format/endian.h"
 #include "base/format/half.h"
 #include "base/mapping.h"
 #include "save/formats/json_cursor.h"
@@ -251,8 +252,11 @@ static bool take_header(trm_safetensors *file, trmi_json *json) {
             }
         } else if (have_metadata) {
             return trmi_json_fault(json, "__metadata__ twice");
-        } else if (have_metadata = true, !take_metadata(file, json)) {
-            return false;
+        } else {
+            have_metadata = true;
+            if (!take_metadata(file, json)) {
+                return false;
+            }
         }
     }
     return trmi_json_take(json, '}') && trmi_json_end(json);
@@ -344,7 +348,7 @@ static trm_status parse_file(trm_safetensors *file, trm_error *err) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes, a safetensors file has at least 10",
                          path, file->size);
     }
-    memcpy(&length, file->bytes, 8);
+    length = trmi_get64(file->bytes);
     if (length > TRMI_SAFETENSORS_HEADER_MAX || length > file->size - 8) {
         return TRMI_FAIL(
             err, TRM_CORRUPT, "%s: a header of %" PRIu64 " bytes, at most %zu expected here", path,
