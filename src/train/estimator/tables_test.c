@@ -19,10 +19,10 @@ enum {
     BATCH = 64,
     WORKERS = 2,
     TABLES = 4,
-    WIDTH_MAX = 10,
-    HALF = 16,
-    STEPS = 32,
-    NEEDED = 6
+    WIDTH_MAX = 10,         /* of the rows of a table */
+    FIRST_STEPS = 16,       /* of the first job; a second one goes on from its checkpoint ... */
+    STEPS = 32,             /* ... until this step */
+    PUSHES_TO_ADMISSION = 6 /* of the table with admission by count */
 };
 
 static const int32_t users[] = {0, 3}, items[] = {1, 2, 4};
@@ -41,29 +41,38 @@ typedef struct table {
     int32_t width;
     double rate;
     trm_optimizer_options optimizer;
-    bool half, counts; /* bfloat16 rows; admission from the NEEDED-th push on */
+    bool bfloat16; /* the rows, else float32 */
+    bool counts;   /* a row is admitted by its PUSHES_TO_ADMISSION-th push, else by its first */
     const int32_t *fields;
     int32_t fields_count;
 } table;
 static const table kinds[TABLES] = {
-    {"embedding.user.weight",
-     6,
-     0.1,
-     {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1},
-     false,
-     true,
-     users,
-     2},
-    {"embedding.item.weight", 10, 2, {.kind = TRM_SGD}, true, false, items, 3},
-    {"wide.user.weight",
-     1,
-     0.3,
-     {.kind = TRM_FTRL, .initial_accumulator = 0.1, .l1 = 0.02},
-     false,
-     false,
-     users,
-     2},
-    {"wide.item.weight", 1, 0.05, {.kind = TRM_MOMENTUM, .momentum = 0.9}, false, false, items, 3}};
+    {.name = "embedding.user.weight",
+     .width = 6,
+     .rate = 0.1,
+     .optimizer = {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1},
+     .counts = true,
+     .fields = users,
+     .fields_count = 2},
+    {.name = "embedding.item.weight",
+     .width = 10,
+     .rate = 2,
+     .optimizer = {.kind = TRM_SGD},
+     .bfloat16 = true,
+     .fields = items,
+     .fields_count = 3},
+    {.name = "wide.user.weight",
+     .width = 1,
+     .rate = 0.3,
+     .optimizer = {.kind = TRM_FTRL, .initial_accumulator = 0.1, .l1 = 0.02},
+     .fields = users,
+     .fields_count = 2},
+    {.name = "wide.item.weight",
+     .width = 1,
+     .rate = 0.05,
+     .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
+     .fields = items,
+     .fields_count = 3}};
 
 static void tell_table(void *context, trm_table_options *o) {
     (void)context;
@@ -71,10 +80,10 @@ static void tell_table(void *context, trm_table_options *o) {
         if (strcmp(o->name, kinds[t].name) == 0) {
             o->learning_rate = kinds[t].rate;
             o->optimizer = kinds[t].optimizer;
-            o->dtype = kinds[t].half ? TRM_BFLOAT16 : TRM_FLOAT32;
+            o->dtype = kinds[t].bfloat16 ? TRM_BFLOAT16 : TRM_FLOAT32;
             o->round_to_nearest = true;
             o->admission.kind = kinds[t].counts ? TRM_ADMIT_COUNT : TRM_ADMIT_ALL;
-            o->admission.min_count = NEEDED;
+            o->admission.min_count = PUSHES_TO_ADMISSION;
         }
     }
 }
@@ -119,7 +128,8 @@ typedef struct rows {
     int seen[VOCABULARY]; /* steps that touched the row */
 } rows;
 
-static float nearest_half(float x) {
+/* Returns the bfloat16 number that is nearest to x. */
+static float round_to_bfloat16(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000u;
@@ -127,7 +137,8 @@ static float nearest_half(float x) {
     return x;
 }
 
-static void learn_row(const table *kind, rows *r, int64_t at) {
+/* Applies the gradient of element `at` by the table's rule, as the servers do. */
+static void learn_element(const table *kind, rows *r, int64_t at) {
     const trm_optimizer_options *o = &kind->optimizer;
     float g = r->gradient[at], *w = &r->w[at], *a = &r->slots[0][at], *b = &r->slots[1][at],
           rate = (float)kind->rate, l1 = (float)o->l1;
@@ -145,9 +156,10 @@ static void learn_row(const table *kind, rows *r, int64_t at) {
         *b += g - (sqrtf(*a) - before) / rate * *w;
         *w = fabsf(*b) <= l1 ? 0 : -(*b - copysignf(l1, *b)) / (sqrtf(*a) / rate);
     }
-    *w = kind->half ? nearest_half(*w) : *w;
+    *w = kind->bfloat16 ? round_to_bfloat16(*w) : *w;
 }
 
+/* Updates the rows that the keys of a batch name. */
 static void update_table(const table *kind, rows *r, const int64_t *keys) {
     bool touched[VOCABULARY] = {false};
     for (int i = 0; i < BATCH; i++) {
@@ -157,11 +169,11 @@ static void update_table(const table *kind, rows *r, const int64_t *keys) {
     }
     for (int64_t k = 0; k < VOCABULARY; k++) {
         r->seen[k] += touched[k];
-        if (!touched[k] || (kind->counts && r->seen[k] < NEEDED)) {
-            continue; /* its gradient is dropped whole */
+        if (!touched[k] || (kind->counts && r->seen[k] < PUSHES_TO_ADMISSION)) {
+            continue; /* a row that is not admitted loses its gradient */
         }
         for (int64_t i = k * kind->width; i < (k + 1) * kind->width; i++) {
-            learn_row(kind, r, i);
+            learn_element(kind, r, i);
         }
     }
 }
@@ -171,7 +183,7 @@ static void begin_rows(trm_exec *exec, rows *tables) {
         int32_t variable = trm_exec_find(exec, kinds[t].name);
         trm_exec_read(exec, variable, tables[t].w);
         for (int i = 0; i < VOCABULARY * WIDTH_MAX; i++) {
-            tables[t].w[i] = kinds[t].half ? nearest_half(tables[t].w[i]) : tables[t].w[i];
+            tables[t].w[i] = kinds[t].bfloat16 ? round_to_bfloat16(tables[t].w[i]) : tables[t].w[i];
             tables[t].slots[0][i] = (float)kinds[t].optimizer.initial_accumulator;
         }
         trm_exec_write(exec, variable, tables[t].w);
@@ -237,8 +249,9 @@ static void one_device(float *losses, rows *tables) {
 typedef struct worker {
     trm_ps_server **servers;
     int32_t servers_count;
-    int number, from, to;
-    bool saves;
+    int number; /* of the worker */
+    int to;     /* the step after which it ends */
+    bool saves; /* has the servers write a checkpoint at its end */
     float losses[STEPS];
     float w[TABLES][VOCABULARY * WIDTH_MAX]; /* at the end */
     trm_error err;
@@ -260,7 +273,7 @@ static trm_status read_rows(worker *w, trm_ps_client *client, trm_error *err) {
     for (int k = 0; k < VOCABULARY; k++) {
         keys[k] = (uint64_t)k;
     }
-    /* declared in this order, and before all others */
+    /* The model declares its tables first, in the order of `kinds`: their numbers are 0, 1, ... */
     for (int t = 0; status == TRM_OK && t < TABLES; t++) {
         status = trm_ps_batch_add(batch, t, keys, VOCABULARY, w->w[t], NULL, err);
     }
@@ -333,7 +346,9 @@ static void run_job(const char *folder, int32_t servers_count, int to, worker *w
         pthread_join(workers[i].thread, NULL);
         CHECK_OK(workers[i].status, workers[i].err);
     }
-    trm_ps_client *last; /* the job has ended: a continued job needs all workers */
+    /* A client that only reads (worker -1) ends the job. Servers whose job is over remove their
+     * records of workers (server_away.c), so that the next job does not wait for these. */
+    trm_ps_client *last;
     CHECK_OK(trm_ps_client_create(
                  &(trm_ps_client_options){.local = servers, .servers = servers_count, .worker = -1},
                  &last, &err),
@@ -354,8 +369,9 @@ static void check_losses(const worker *workers, const float *losses, int from, i
 
 static void check_rows(const worker *w, const rows *tables) {
     for (int t = 0; t < TABLES; t++) {
-        /* sums of two workers' halves: a rounding may fall to the other side */
-        double change = kinds[t].half ? 0x1p-8 : 0;
+        /* The servers add the sums of two workers, one device adds all samples in order: bfloat16
+         * may round the two to neighbouring numbers. */
+        double change = kinds[t].bfloat16 ? 0x1p-8 : 0;
         for (int i = 0; i < VOCABULARY * kinds[t].width; i++) {
             double want = (double)tables[t].w[i];
             CHECK_CLOSE((double)w->w[t][i], want, 1e-6 + change * fabs(want));
@@ -371,19 +387,20 @@ static void different_tables_equal_one_device(void **state) {
     assert_non_null(mkdtemp(folder));
     one_device(losses, tables);
     workers[0].saves = true;
-    run_job(folder, 2, HALF, workers);
-    check_losses(workers, losses, 0, HALF);
+    run_job(folder, 2, FIRST_STEPS, workers);
+    check_losses(workers, losses, 0, FIRST_STEPS);
     run_job(folder, 3, STEPS, workers); /* from the checkpoint */
-    check_losses(workers, losses, HALF, STEPS);
+    check_losses(workers, losses, FIRST_STEPS, STEPS);
     check_rows(&workers[0], tables);
     assert_true(losses[STEPS - 1] < losses[0]);
+    /* Admission kept rows out of table 0, and l1 made some weights of table 2 zero, but not all. */
     int waiting = 0, gone = 0, kept = 0;
     for (int k = 0; k < VOCABULARY; k++) {
-        waiting += tables[0].seen[k] > 0 && tables[0].seen[k] < NEEDED;
+        waiting += tables[0].seen[k] > 0 && tables[0].seen[k] < PUSHES_TO_ADMISSION;
         gone += tables[2].w[k] == 0 && tables[2].seen[k] > 4;
         kept += tables[2].w[k] != 0;
     }
-    assert_true(waiting > 4 && gone > 4 && kept > 4); /* admission and l1 did something */
+    assert_true(waiting > 4 && gone > 4 && kept > 4);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     assert_int_equal(system(command), 0);
     free(workers);
