@@ -173,9 +173,9 @@ const char *trmi_plan_kind_name(trmi_plan_kind kind);
  *   errors  INVALID: no plan is possible (batch, heads, devices), NOMEM */
 trm_status trmi_parallelism_search(const trmi_plan_problem *problem, trmi_parallelism_found *out,
                                    trm_error *err);
-/* Finds the fastest plan within each of `count` limits of memory, falling; cost.seconds INFINITY:
- * no
- * plan fits.   errors  those of trmi_parallelism_search */
+/* Finds the fastest plan within each of `count` limits of memory (bytes, falling). out: [count];
+ * cost.seconds INFINITY: no plan fits.
+ *   errors  those of trmi_parallelism_search */
 trm_status trmi_parallelism_curve(const trmi_plan_problem *problem, const double *limits, int count,
                                   trmi_priced_plan *out, trm_error *err);
 /* The part of a price that is the same for all plans with these sizes (step_price.c). */

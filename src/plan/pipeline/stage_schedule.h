@@ -8,8 +8,8 @@
  *      rank 1       F0 B0 F1 B1 F2 B2 F3 B3
  *
  * The forward operators are cut into virtual stages 0, 1, ...: chunk c of the rank of stage s is
- * virtual stage c * stages + s. A schedule is an array of actions for each rank. trmi_pipeline_play
- * plays it: it checks that it ends, counts what is in flight, and predicts its time. */
+ * virtual stage c * stages + s. A schedule is an array of actions for each rank. trmi_pipeline_run
+ * plays it: checks that it ends, counts the micro-batches in flight, and predicts its time. */
 #ifndef TRMI_PLAN_PIPELINE_STAGE_SCHEDULE_H
 #define TRMI_PLAN_PIPELINE_STAGE_SCHEDULE_H
 
@@ -23,7 +23,7 @@ enum {
     TRMI_VIRTUAL_STAGES_MAX = 256 /* stages times chunks */
 };
 
-/* trm_schedule of trireme/exec.h. */
+/* The schedules of trm_schedule (trireme/exec.h), without its default. */
 typedef enum trmi_pipeline_order {
     TRMI_ORDER_1F1B,
     TRMI_ORDER_GPIPE,

@@ -19,9 +19,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* CROWDED_CUTS: where ranks share cores. All cuts then have nearly the same bound, the mean of the
- * work, so that none of many is left out by it. */
-enum { MOST_MICROS = 16, MOST_CUTS = 100, CROWDED_CUTS = 4, MANY = 16, ROWS = 4096 };
+/* Limits of the work of a search. Where ranks share cores, all cuts have nearly the same bound, the
+ * mean of the work, which leaves none of them out; so of many cuts only few are priced. */
+enum {
+    MOST_ROWS = 4096,
+    MOST_MICROS = 16, /* micro-batches of a step, times the stages */
+    MOST_CHUNKS = 4,  /* of a rank in an interleaved schedule */
+    MOST_CUTS = 100,  /* of a row that are priced as whole plans */
+    CROWDED_CUTS = 4, /* the same where ranks share cores, of more than MANY_CUTS */
+    MANY_CUTS = 16
+};
 
 /* The state of one search. */
 typedef struct searching {
@@ -38,15 +45,14 @@ static trm_status no_memory(searching *s) { return TRMI_NO_MEMORY(s->err, "to se
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /* Adds a shape on a mesh, as long as there is room. */
-static trm_status add_row(searching *s, const trmi_pipe_shape *shape, const trmi_mesh *mesh) {
-    if (s->found->count == ROWS) {
-        return TRM_OK;
+static void add_row(searching *s, const trmi_pipe_shape *shape, const trmi_mesh *mesh) {
+    if (s->found->count < MOST_ROWS) {
+        s->found->rows[s->found->count++] = (trmi_pipe_row){.shape = *shape, .mesh = *mesh};
     }
-    s->found->rows[s->found->count++] = (trmi_pipe_row){.shape = *shape, .mesh = *mesh};
-    return TRM_OK;
 }
 
-/* Adds the schedules of a number of stages and micro-batches. */
+/* Adds the schedules of a number of stages and micro-batches: of interleaved ones those with 2 and
+ * 4 chunks of a rank, unless one number is given. */
 static void add_orders(searching *s, trmi_pipe_shape shape, const trmi_mesh *mesh) {
     const trmi_pipe_options *o = s->o;
     for (int32_t order = 0; order <= TRMI_ORDER_INTERLEAVED; order++) {
@@ -55,13 +61,11 @@ static void add_orders(searching *s, trmi_pipe_shape shape, const trmi_mesh *mes
         if ((o->one_order && shape.order != o->order) || (shape.stages == 1 && order > 0)) {
             continue;
         }
-        for (int32_t chunks = interleaved ? 2 : 1; chunks <= (interleaved ? 64 : 1); chunks *= 2) {
-            shape.chunks = interleaved && o->chunks > 0 ? o->chunks : chunks;
+        const int32_t first = !interleaved ? 1 : o->chunks > 0 ? o->chunks : 2;
+        const int32_t last = interleaved && o->chunks <= 0 ? MOST_CHUNKS : first;
+        for (shape.chunks = first; shape.chunks <= last; shape.chunks *= 2) {
             if (shape.chunks * shape.stages <= TRMI_VIRTUAL_STAGES_MAX) {
-                (void)add_row(s, &shape, mesh);
-            }
-            if (o->chunks > 0 || chunks >= 4) {
-                break;
+                add_row(s, &shape, mesh);
             }
         }
     }
@@ -100,7 +104,7 @@ static void add_micros(searching *s, int32_t stages, const trmi_mesh *mesh) {
  * micro-batches. */
 static trm_status list_rows(searching *s) {
     const trmi_pipe_options *o = s->o;
-    s->found->rows = trmi_arena_alloc(s->arena, ROWS * sizeof *s->found->rows);
+    s->found->rows = trmi_arena_alloc(s->arena, MOST_ROWS * sizeof *s->found->rows);
     if (s->found->rows == NULL) {
         return no_memory(s);
     }
@@ -352,7 +356,7 @@ static trm_status search_row(searching *s, trmi_pipe_row *row, bool quick) {
     row->bound = fmax(row->bound, cut.bound + r.overhead);
     if (!quick) { /* the plan of the quick cut is the first ceiling */
         TRMI_TRY(price_cut(&r, &cut, &ceiling, s->err));
-        bool crowded = s->o->costs.crowding > 1 && r.runs->cuts_count > MANY;
+        bool crowded = s->o->costs.crowding > 1 && r.runs->cuts_count > MANY_CUTS;
         const trmi_cut_visit visit = {price_cut, &r, crowded ? CROWDED_CUTS : MOST_CUTS};
         ceiling = fmin(s->best, s->o->known) - r.overhead;
         TRMI_TRY(
