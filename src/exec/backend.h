@@ -10,10 +10,9 @@
 
 #include "plan/lower/program.h"
 
-/* An exchange of small sums between ranks in the middle of a kernel: statistics of batch norm, sums
- * of a loss. */
+/* An exchange of small sums in the middle of a kernel, among ranks or among blocks of samples:
+ * statistics of batch norm, sums of a loss. */
 typedef struct trmi_norm_sync trmi_norm_sync;
-/* How statistics of a norm are exchanged among ranks, or among blocks of samples. */
 struct trmi_norm_sync {
     int32_t size; /* ranks that take part, at least 2; with blocks: blocks of all ranks */
     /* strict determinism: blocks of samples on this rank, each with its own values; 0 = none */
@@ -124,7 +123,8 @@ static inline uint64_t trmi_block_seed(uint64_t seed, const int32_t *block_numbe
            (block_numbers != NULL ? 0x9E3779B97F4A7C15ull * (uint64_t)block_numbers[position] : 0);
 }
 
-/* Returns the rows of samples, or what comes with them, of one block where a step sums by block. */
+/* Returns how many of `rows` (rows of samples, or anything of which each sample has as many) one
+ * block has; all of them if the step does not go over samples. */
 static inline int64_t trmi_of_block(const trmi_step *step, int64_t rows) {
     return step->over_samples ? rows / step->blocks : rows;
 }
@@ -138,14 +138,13 @@ static inline trmi_norm_sync *trmi_samples_sync(trmi_norm_sync *const *blocks,
                                                   : NULL;
 }
 
-/* Returns the address of a buffer; NULL for buffer 0, which means absent. The functions below
- * return address or buffer of the step's i-th input or output; NULL when absent. */
+/* Returns the address of a buffer; NULL for buffer 0, which means absent. */
 static inline void *trmi_address(const trm_program *program, const trmi_kernel_env *env,
                                  int32_t buffer) {
     const trmi_buffer *b = &program->buffers[buffer];
     return buffer == 0 ? NULL : env->arena[b->arena] + b->offset;
 }
-/* Returns the address of input i in this run; NULL: the step has no such input. A kernel that runs
+/* Return the address of input or output i in this run; NULL: the step has none. A kernel that runs
  * block by block (strict determinism) gets that of the present block. */
 static inline void *trmi_kernel_input(const trmi_kernel *k, const trmi_kernel_env *env, int i) {
     char *at = i < k->step->inputs_count ? trmi_address(k->program, env, k->step->inputs[i]) : NULL;
@@ -156,8 +155,8 @@ static inline void *trmi_kernel_output(const trmi_kernel *k, const trmi_kernel_e
         i < k->step->outputs_count ? trmi_address(k->program, env, k->step->outputs[i]) : NULL;
     return at != NULL && k->by_block ? at + env->block * k->step->block_out_stride[i] : at;
 }
-/* Returns the work memory of a step, and its bytes: what all steps share, or a place of its own
- * among the activations (trmi_step.scratch). */
+/* Return the work memory of a step, and its bytes: the arena that all steps share, or a buffer of
+ * the step's own among the activations (trmi_step.scratch). */
 static inline char *trmi_kernel_scratch(const trmi_kernel *k, const trmi_kernel_env *env) {
     return k->step->scratch == 0 ? env->arena[TRMI_ARENA_SCRATCH]
                                  : trmi_address(k->program, env, k->step->scratch);
@@ -190,11 +189,9 @@ typedef struct trmi_ref_args {
     uint64_t seed, step;
     bool training;
     trmi_norm_sync *norm_sync;
-    /* by mask of mesh axes; NULL = none; of blocks of samples */
-    trmi_norm_sync *const *sync, *const *block_sync;
-    /* dropout of samples: numbers of blocks by position, NULL = none; rows of one */
-    const int32_t *block_numbers;
-    int64_t block_rows;
+    trmi_norm_sync *const *sync, *const *block_sync; /* as in trmi_kernel_env; NULL = none */
+    const int32_t *block_numbers; /* as in trmi_kernel_env; the seed of dropout depends on them */
+    int64_t block_rows;           /* rows of samples of one block */
 } trmi_ref_args;
 typedef trm_status (*trmi_ref_kernel)(const trmi_ref_args *args, trm_error *err);
 /* The reference kernels by operator kind; NULL for leaves. exec/ref/ref_*.c define

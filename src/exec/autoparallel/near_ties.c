@@ -30,14 +30,15 @@ enum { PLANS = 5, STEPS_MOST = 8, TURNS_LEAST = 4 };
 /* The default time limit: steps_tried predicted steps, but at least `shortest` and at most
  * `longest` seconds, or steps_long steps where these take longer. */
 static const double shortest = 3, longest = 40, steps_tried = 240, steps_long = 60;
-/* plans of one mesh whose predictions differ by less are taken as alike */
+/* Plans of one mesh whose predictions differ by less (a fraction) are taken as alike. */
 static const double alike = 0.01;
-static const double turn = 0.05; /* seconds: target time of the steps of one turn */
-/* seconds: a step so long does not depend on what another plan has left in the caches, so that a
- * turn of one step tells as much */
+/* Seconds that the steps of one turn should take. */
+static const double turn = 0.05;
+/* Seconds of a step from which one step makes a turn: what another plan has left in the caches
+ * costs a shorter step a part of its time that matters. */
 static const double long_step = 0.5;
-static const double margin =
-    1.5; /* time of turns over their predicted time, for which there is room */
+/* Turns may take this much longer than predicted, and still end in time. */
+static const double margin = 1.5;
 /* The most by which a simpler plan may be slower and still be chosen. A larger resolution means
  * that the machine is busy, not that the plans are equal. */
 static const double cautious = 0.02;
@@ -139,7 +140,8 @@ static void keep_few(trmi_near_ties *t) {
 
 #ifdef TRIREME_ONEDNN
 /* Writes the key of plan `index` in the tuning cache: a hash of all plans, the optimiser and the
- * options that change a step; threads and ranks. */
+ * options that change a step; threads and ranks. The result of a run is for these plans together,
+ * since `behind` compares them. */
 static void key_of(const trmi_near_ties *t, const trmi_op_benchmark *probe, const trmi_costs *c,
                    int32_t index, char *key, size_t size) {
     uint64_t h = TRMI_HASH_BEGIN;

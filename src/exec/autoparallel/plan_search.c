@@ -38,7 +38,7 @@ typedef struct search_state {
     const trmi_plan_options *options;
 } search_state;
 
-/* Ranks of several hosts have no memory in common. */
+/* Returns whether the ranks are on several hosts, which have no memory in common. */
 static bool has_hosts(const search_state *s) {
     const trm_comm *comm = trmi_parallel_of(s->exec)->comm;
     return trm_comm_local_size(comm) != trm_comm_size(comm);
@@ -156,14 +156,14 @@ static void log_ties(const trmi_near_ties *trial) {
 }
 
 /* Records the chosen plan for trm_exec_get_searched_plan and logs it. */
-static void note_plan(search_state *s, double begin) {
+static void note_plan(search_state *s) {
     const trmi_plan_search *d = &s->auto_search;
     const trmi_auto_mesh *best = trmi_auto_best(d);
     trm_searched_plan *info = &trmi_parallel_of(s->exec)->split->info;
     char beside[96] = "", ran[64] = "";
     *info = (trm_searched_plan){.searched = true,
                                 .step_seconds = best->found.best.measure.step,
-                                .search_seconds = trmi_os_now() - begin};
+                                .search_seconds = trmi_os_now() - s->begin};
     /* Data parallel is reported beside the chosen plan, if it was priced on this mesh. */
     for (int32_t i = 0; i < best->found.baselines_count; i++) {
         const trmi_candidate *c = &best->found.baselines[i];
@@ -221,7 +221,7 @@ static trm_status run_search(search_state *s, trm_error *err) {
     /* Plans whose predicted times are too close to separate are run, and the fastest is taken. */
     TRMI_TRY(trmi_auto_try(d, err));
     log_ties(&d->trial);
-    note_plan(s, s->begin);
+    note_plan(s);
     const trmi_auto_mesh *best = trmi_auto_best(d);
     return trmi_space_plan(best->space, &best->found.best.choice, &s->plan, err);
 }

@@ -49,10 +49,10 @@ typedef struct trmi_costs {
     struct trmi_tuning *file;            /* NULL: not kept */
 } trmi_costs;
 
-#define TRMI_COSTS_BUSY                                                                            \
-    1.3 /* load (trmi_op_benchmark.load) from which the machine counts as busy */
-#define TRMI_COSTS_REACHED                                                                         \
-    0.6 /* fraction of the register tile's rate that real operators reach, about */
+/* The load (trmi_op_benchmark.load) from which the machine counts as busy. */
+#define TRMI_COSTS_BUSY 1.3
+/* The fraction of the register tile's rate that real operators reach, about. */
+#define TRMI_COSTS_REACHED 0.6
 /* Returns the fraction of a gradient's bytes that is sent with this wire type (0: float32). */
 static inline double trmi_wire_part(trm_dtype wire) {
     return wire == 0 ? 1 : (double)trm_dtype_bytes(wire) / sizeof(float);
@@ -60,13 +60,15 @@ static inline double trmi_wire_part(trm_dtype wire) {
 
 /* What trmi_costs_open needs to know. */
 typedef struct trmi_costs_options {
-    trmi_op_benchmark *probe;          /* NULL: nothing is measured. Borrowed until close */
-    const char *backend, *tuning_file; /* tuning_file given: costs are not kept in a file */
-    int threads, ranks;                /* as in trmi_costs */
-    int together;                      /* threads of all ranks of this machine that run at once */
-    bool refresh;                      /* ignore the file and measure again */
-    double limit_seconds;              /* of measuring messages, as the user said; 0 = none */
-    bool replans;                      /* trm_split_options.replans */
+    trmi_op_benchmark *probe; /* NULL: nothing is measured. Borrowed until close */
+    const char *backend;      /* of trm_exec_options: a file of costs is for one; NULL: onednn */
+    /* of trm_exec_options. NULL: costs are kept in the cache directory; else they are not kept */
+    const char *tuning_file;
+    int threads, ranks;   /* as in trmi_costs */
+    int together;         /* threads of all ranks of this machine that run at once */
+    bool refresh;         /* ignore the file and measure again */
+    double limit_seconds; /* of measuring messages, as the user said; 0 = none */
+    bool replans;         /* trm_split_options.replans */
 } trmi_costs_options;
 /* Opens the costs and their file, and finds the machine's rates.   errors  NOMEM */
 trm_status trmi_costs_open(trmi_costs *costs, const trmi_costs_options *options, trm_error *err);

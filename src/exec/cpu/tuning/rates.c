@@ -16,7 +16,12 @@
 
 /* Tiles of a timed run, runs (the best counts), and numbers of threads whose rates are kept. */
 enum { TILES = 400, TRIALS = 3, THREADS_MAX = 1024 };
-enum { COPY_BYTES = 24 << 20 }; /* per thread, at least; beyond any L2 */
+/* Bytes that a timed copy moves for each thread, beyond any L2; more than four threads together copy
+ * no more than four, which is beyond any L3 that they share. */
+enum { COPY_BYTES = 24 << 20, COPY_THREADS_MAX = 4 };
+/* Seconds of a run that has not been timed, for lack of memory: the rate is then far too low, which
+ * makes plans slower but no less correct. */
+static const double untimed = 1;
 
 /* Returns the CPU time of the calling thread. */
 static double thread_seconds(void) {
@@ -36,7 +41,7 @@ static double tile_seconds(const trmi_gemm_isa *isa, int threads) {
         enum { A = TRMI_TILE_ROWS_MAX * TRMI_TILE_STRIDE, B = TRMI_TILE_K * TRMI_TILE_NR_MAX };
         float *a = trmi_alloc((A + B + TRMI_TILE_ROWS_MAX * TRMI_TILE_NR_MAX) * sizeof *a);
         int64_t offsets[TRMI_TILE_ROWS_MAX];
-        double best = 1; /* of the trials: one in which the thread lost its CPU does not count */
+        double best = untimed;
         for (int i = 0; i < TRMI_TILE_ROWS_MAX; i++) {
             offsets[i] = i * TRMI_TILE_NR_MAX;
         }
@@ -66,7 +71,7 @@ static double tile_seconds(const trmi_gemm_isa *isa, int threads) {
  * TRIALS. */
 static double copy_seconds(int threads, int64_t bytes) {
     char *from = trmi_alloc((size_t)bytes), *to = trmi_alloc((size_t)bytes);
-    double best = 1;
+    double best = untimed;
     for (int t = 0; from != NULL && to != NULL && t <= TRIALS; t++) {
         double took = 0; /* seconds of the slowest thread */
 #pragma omp parallel for num_threads(threads) schedule(static) reduction(max : took)
@@ -98,7 +103,8 @@ void trmi_onednn_rates(int threads, double *flops_per_second, double *bytes_per_
     pthread_mutex_lock(&lock);
     if (known_flops[slot] == 0) {
         double flops = 2.0 * isa->mr * isa->nr * TRMI_TILE_K * TILES;
-        int64_t bytes = (int64_t)(threads < 4 ? threads : 4) * COPY_BYTES;
+        int64_t bytes =
+            (int64_t)(threads < COPY_THREADS_MAX ? threads : COPY_THREADS_MAX) * COPY_BYTES;
         known_flops[slot] = flops * threads / tile_seconds(isa, threads);
         known_bytes[slot] = 2.0 * (double)bytes / copy_seconds(threads, bytes);
     }
