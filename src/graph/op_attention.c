@@ -104,7 +104,7 @@ static trm_status infer_attention(trm_graph *graph, trmi_op *op, trm_error *err)
     return TRM_OK;
 }
 
-/* Gradients are like q, k and v. */
+/* Sets the outputs, which are like q, k and v. */
 static trm_status infer_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     (void)err;
     for (int i = 0; i < op->outputs_count; i++) {
@@ -130,7 +130,8 @@ static void grad_attention(trm_graph *graph, const trmi_op *op, const trm_node *
     }
 }
 
-/* Results and log-sum-exps of the same queries with different keys. */
+/* Checks the inputs of a join: two results of the same queries, each with other keys, and their
+ * log_sum_exp. Sets the outputs, which are like those of one attention over all keys. */
 static trm_status infer_join(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *y = trmi_input_of(graph, op, 0), *lse = trmi_input_of(graph, op, 1),
                      *other = trmi_input_of(graph, op, 2), *sums = trmi_input_of(graph, op, 3);
@@ -139,7 +140,8 @@ static trm_status infer_join(trm_graph *graph, trmi_op *op, trm_error *err) {
                 trm_shape_equal(&lse->shape, &sums->shape);
     if (!fits) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "%s: two results [B, T, H, D] with their sums [B, H, T] expected",
+                         "%s: two results [B, T, H, D] of one shape, each with its sums "
+                         "[B, H, T], expected",
                          op->name);
     }
     trmi_set_output(graph, op, 0, y->dtype, y->shape);
