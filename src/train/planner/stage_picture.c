@@ -13,15 +13,18 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
+/* Sizes in units of the picture, and how much of a plan is drawn. */
 enum {
-    NAMES = 110, /* x of what stands behind the names of rows */
-    CELL = 26,   /* heights of rows: of the mesh, of the step and the memory */
-    ROW = 24,
-    ROWS_MOST = 32,
-    COPIES_MOST = 8,
-    DRAWN_MOST = 12000
+    NAMES = 110,       /* x of what stands behind the names of rows */
+    CELL = 26,         /* height of a row of the mesh */
+    ROW = 24,          /* height of a row of the step, and of the memory */
+    ROWS_MOST = 32,    /* stages; a page with thousands of rows could not be read */
+    COPIES_MOST = 8,   /* copies of a stage */
+    DRAWN_MOST = 12000 /* actions of all stages */
 };
+static const double letter = 6.6; /* width of a letter of TRMI_FORM_NAME, about */
 
 /* Colours of kinds, in order: of actions (forward, backward, update) and of kinds of memory. */
 static const char *const colours[] = {"#2f6fc4", "#d7642a", "#2e8b57", "#8650b8",
@@ -29,11 +32,11 @@ static const char *const colours[] = {"#2f6fc4", "#d7642a", "#2e8b57", "#8650b8"
 enum { COLOURS = sizeof colours / sizeof colours[0] };
 static const char *const idle = "#e3e7ec";
 
-/* Returns the width of what stands behind the names of rows, in pixels of the picture. */
+/* Returns the width of what stands behind the names of rows. */
 static double width_of_rows(void) { return TRMI_PICTURE_WIDTH - TRMI_PICTURE_MARGIN - NAMES; }
 
-/* Returns how many stages are drawn: a page with thousands of rows could not be read. */
-static int32_t rows_of(int32_t count) { return count < ROWS_MOST ? count : ROWS_MOST; }
+/* Returns how many of `count` stages are drawn. */
+static int32_t count_rows(int32_t count) { return count < ROWS_MOST ? count : ROWS_MOST; }
 
 /* Returns how many seconds of the step are drawn. */
 static double find_horizon(const trmi_stage_picture *p) {
@@ -45,23 +48,21 @@ static double find_horizon(const trmi_stage_picture *p) {
     return horizon;
 }
 
-/* Draws a legend at `y`: names beside boxes. colour: of the first, the others follow. */
+/* Draws a legend at `y`: a box in the colour of each kind, in the order of `colours`, and its name
+ * beside it. */
 static void draw_legend(trmi_text *t, double y, const char *const *names, int32_t count) {
     double x = NAMES;
     for (int32_t i = 0; i < count; i++) {
-        size_t length = 0;
-        while (names[i][length] != '\0') {
-            length++;
-        }
         trmi_picture_box(t, (double[4]){x, y, 12, 12}, colours[i % COLOURS], names[i]);
         trmi_picture_text(t, x + 17, y + 10.5, TRMI_FORM_NAME, names[i]);
-        x += 17 + 6.6 * (double)length + 18;
+        x += 17 + letter * (double)strlen(names[i]) + 18;
     }
 }
 
 /* Draws the mesh; returns the y below it. */
 static double draw_mesh(trmi_text *t, const trmi_stage_picture *p, double y) {
-    int32_t rows = rows_of(p->stages), copies = p->copies < COPIES_MOST ? p->copies : COPIES_MOST;
+    int32_t rows = count_rows(p->stages),
+            copies = p->copies < COPIES_MOST ? p->copies : COPIES_MOST;
     double width = width_of_rows() / copies;
     char line[96];
     trmi_picture_text(t, TRMI_PICTURE_MARGIN, y, TRMI_FORM_HEAD, "Stages and meshes");
@@ -86,11 +87,11 @@ static double draw_mesh(trmi_text *t, const trmi_stage_picture *p, double y) {
     return y + 22;
 }
 
-/* Draws the actions of one stage. */
+/* Draws the actions of stage `s` before `horizon` (seconds), at `scale` units a second; with the
+ * whole step also its update and meetings. */
 static void draw_actions(trmi_text *t, const trmi_stage_picture *p, int32_t s, double y,
-                         double scale) {
+                         double scale, double horizon) {
     const trmi_pipeline *pipeline = p->pipeline;
-    const double horizon = find_horizon(p);
     const double *starts = &p->starts[(int64_t)s * pipeline->count],
                  *ends = &p->ends[(int64_t)s * pipeline->count];
     char line[96];
@@ -133,7 +134,7 @@ static void draw_actions(trmi_text *t, const trmi_stage_picture *p, int32_t s, d
 static double draw_step(trmi_text *t, const trmi_stage_picture *p, double y) {
     static const char *const names[] = {"forward", "backward", "gradients and update", "meetings"};
     char line[64];
-    int32_t rows = rows_of(p->stages);
+    int32_t rows = count_rows(p->stages);
     const double horizon = find_horizon(p);
     trmi_picture_text(t, TRMI_PICTURE_MARGIN, y, TRMI_FORM_HEAD, "One step");
     if (horizon < p->step) {
@@ -149,7 +150,7 @@ static double draw_step(trmi_text *t, const trmi_stage_picture *p, double y) {
     for (int32_t s = 0; s < rows; s++, y += ROW) {
         snprintf(line, sizeof line, "stage %d", (int)s);
         trmi_picture_text(t, TRMI_PICTURE_MARGIN, y + 13, TRMI_FORM_NAME, line);
-        draw_actions(t, p, s, y, scale);
+        draw_actions(t, p, s, y, scale, horizon);
     }
     return y + 22;
 }
@@ -158,7 +159,7 @@ static double draw_step(trmi_text *t, const trmi_stage_picture *p, double y) {
 static double draw_memory(trmi_text *t, const trmi_stage_picture *p, double y) {
     double most = p->limit;
     char line[128], bytes[TRMI_BYTES_TEXT];
-    int32_t rows = rows_of(p->bars);
+    int32_t rows = count_rows(p->bars);
     for (int32_t b = 0; b < p->bars; b++) {
         double sum = 0;
         for (int32_t k = 0; k < p->kinds; k++) {
