@@ -48,8 +48,8 @@ void trm_context_reset(trm_context *c) {
     }
 }
 
-/* Returns INVALID for an unknown option, with the nearest name if one is near. */
-static trm_status no_such(const char *name, trm_error *err) {
+/* Fails because no option has this name, with the nearest name if one is near. */
+static trm_status fail_unknown(const char *name, trm_error *err) {
     const char *names[TRMI_CONTEXT_COUNT];
     for (int32_t i = 0; i < TRMI_CONTEXT_COUNT; i++) {
         names[i] = trmi_context_rows[i].name;
@@ -68,7 +68,7 @@ trm_status trm_context_set(trm_context *c, const char *name, const char *value, 
     int32_t index = trmi_context_find(name);
     char text[TRMI_CONTEXT_TEXT_MAX];
     if (index < 0) {
-        return no_such(name, err);
+        return fail_unknown(name, err);
     }
     TRMI_TRY(trmi_context_take(&trmi_context_rows[index], value, text, err));
     memcpy(c->values[index].text, text, strlen(text) + 1);
@@ -76,7 +76,7 @@ trm_status trm_context_set(trm_context *c, const char *name, const char *value, 
     return TRM_OK;
 }
 
-/* Shorthands: the text of an option, whether it was set, whether it is true. */
+/* Returns the text of an option, as it was set or else its default. */
 static const char *text_of(const trm_context *c, trmi_context_id id) { return c->values[id].text; }
 /* Returns whether the program has set an option. */
 static bool is_set(const trm_context *c, trmi_context_id id) { return c->values[id].set; }
@@ -357,64 +357,67 @@ static trm_cooperative cooperative_of(const trm_context *c) {
                                        : TRM_COOPERATIVE_OFF;
 }
 
-/* Contract in trireme/exec.h. Modes with a split graph set other members than the
- * data-parallel modes. */
+/* Returns the samples of a block in strict determinism (-1: the size follows from the global
+ * batch); 0: the mode is not strict. */
+static int32_t block_of(const trm_context *c) {
+    if (strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "strict") != 0) {
+        return 0;
+    }
+    return is_set(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK)
+               ? atoi(text_of(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK))
+               : -1;
+}
+
+/* Sets which samples each rank of a split program reads: its part by given cuts of the inputs,
+ * samples of its own, or the whole batch. */
+static void settle_samples(const trm_context *c, trm_comm *comm, trm_parallel_options *out) {
+    const bool many = comm != NULL && trm_comm_size(comm) > 1, tuples = has_tuples(c);
+    const bool own = comm != NULL && trm_context_own_samples(c, many ? trm_comm_size(comm) : 2);
+    const bool whole = comm != NULL && !own &&
+                       (tuples || option_equals(c, TRMI_CONTEXT_FULL_BATCH, "true") ||
+                        option_equals(c, TRMI_CONTEXT_DATASET_STRATEGY, "full_batch"));
+    out->split.input_cuts = many && tuples ? text_of(c, TRMI_CONTEXT_DATASET_STRATEGY) : NULL;
+    out->batch = own ? TRM_BATCH_OF_RANK : whole ? TRM_BATCH_OF_JOB : TRM_BATCH_DEFAULT;
+}
+
+/* Sets the members that only modes with a split graph have. The plan determines most others. */
+static trm_status resolve_split(trm_context *c, trm_comm *comm, trm_parallel_options *out,
+                                trm_error *err) {
+    out->cooperative = cooperative_of(c);
+    out->split.kind = comm == NULL              ? TRM_SPLIT_NONE
+                      : mode_of(c) == TRMI_AUTO ? TRM_SPLIT_SEARCHED
+                                                : TRM_SPLIT_PLANNED;
+    settle_samples(c, comm, out);
+    return strategy_of(c, out, err);
+}
+
+/* Sets the members that only stand_alone and the data-parallel modes have. */
+static trm_status resolve_data_parallel(trm_context *c, trm_parallel_options *out, trm_error *err) {
+    out->sum = !truth_of(c, TRMI_CONTEXT_GRADIENTS_MEAN);
+    out->cooperative = mode_of(c) == TRMI_DATA_PARALLEL ? cooperative_of(c) : TRM_COOPERATIVE_OFF;
+    out->broadcast =
+        strcmp(trm_context_get(c, "parameter_broadcast"), "true") == 0 ? TRM_ON : TRM_OFF;
+    return names_of(c, out, err);
+}
+
+/* Contract in trireme/exec.h. The outputs are written last, after every check. */
 trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_options *parallel,
                                int32_t *accumulate, trm_error *err) {
     TRMI_NEED(err, c, parallel, accumulate);
-    int mode = mode_of(c);
-    comm = mode == TRMI_STAND_ALONE ? NULL : comm;
+    comm = mode_of(c) == TRMI_STAND_ALONE ? NULL : comm;
     TRMI_TRY(trm_context_check(c, err));
     TRMI_TRY(check_ranks(c, comm, err));
     TRMI_TRY(check_order(c, comm, err));
-    bool strict = strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "strict") == 0;
-    /* Minus one means that the size of blocks follows from the global batch. */
-    int block = is_set(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK)
-                    ? atoi(text_of(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK))
-                    : -1;
-    /* In modes with a split graph the plan determines most options. */
-    if (is_split(mode)) {
-        bool many = comm != NULL && trm_comm_size(comm) > 1;
-        *parallel = (trm_parallel_options){.comm = comm,
-                                           .wire = wire_of(c),
-                                           .block = strict ? block : 0,
-                                           .pipeline.stages = stages_of(c),
-                                           .shard_optimizer =
-                                               truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
-                                           .cooperative = cooperative_of(c),
-                                           .split.kind = comm == NULL        ? TRM_SPLIT_NONE
-                                                         : mode == TRMI_AUTO ? TRM_SPLIT_SEARCHED
-                                                                             : TRM_SPLIT_PLANNED};
-        /* Settle which samples each rank reads: cuts of its own, its own samples, or the whole
-         * batch. */
-        bool tuples = has_tuples(c);
-        parallel->split.input_cuts =
-            many && tuples ? text_of(c, TRMI_CONTEXT_DATASET_STRATEGY) : NULL;
-        bool own = comm != NULL && trm_context_own_samples(c, many ? trm_comm_size(comm) : 2);
-        bool whole = comm != NULL && !own &&
-                     (tuples || option_equals(c, TRMI_CONTEXT_FULL_BATCH, "true") ||
-                      option_equals(c, TRMI_CONTEXT_DATASET_STRATEGY, "full_batch"));
-        parallel->batch = own ? TRM_BATCH_OF_RANK : whole ? TRM_BATCH_OF_JOB : TRM_BATCH_DEFAULT;
-        parallel->sync_batch_norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM));
-        fusion_of(c, parallel);
-        TRMI_TRY(strategy_of(c, parallel, err));
-        *accumulate = atoi(text_of(c, TRMI_CONTEXT_GRAD_ACCUMULATION_STEP));
-        return TRM_OK;
-    }
-    /* data-parallel modes and stand_alone */
     trm_parallel_options o = {
         .comm = comm,
-        .sum = !truth_of(c, TRMI_CONTEXT_GRADIENTS_MEAN),
-        .pipeline.stages = stages_of(c),
         .wire = wire_of(c),
+        .block = block_of(c),
+        .pipeline.stages = stages_of(c),
         .shard_optimizer = truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
-        .cooperative = mode == TRMI_DATA_PARALLEL ? cooperative_of(c) : TRM_COOPERATIVE_OFF,
-        .sync_batch_norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM)),
-        .broadcast =
-            strcmp(trm_context_get(c, "parameter_broadcast"), "true") == 0 ? TRM_ON : TRM_OFF,
-        .block = strict ? block : 0};
+        .sync_batch_norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM))};
     fusion_of(c, &o);
-    TRMI_TRY(names_of(c, &o, err));
+    TRMI_TRY(is_split(mode_of(c)) ? resolve_split(c, comm, &o, err)
+                                  : resolve_data_parallel(c, &o, err));
     *parallel = o;
     *accumulate = atoi(text_of(c, TRMI_CONTEXT_GRAD_ACCUMULATION_STEP));
     return TRM_OK;
