@@ -12,6 +12,7 @@
 #include "trireme/dist.h"
 
 #include "base/memory.h"
+#include "comm/cluster/cluster_addr.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/cluster/ranktable.h"
 #include "comm/cluster/tfconfig.h"
@@ -44,11 +45,10 @@ typedef struct trmi_claim {
     bool rank_later;    /* the rank is assigned at the rendezvous */
     bool watched;       /* a scheduler process waits for the end of the job */
     bool first_is_root; /* no rank has a number: the first process at the address becomes rank 0 */
-    int32_t port;       /* port of rank 0's address; 0: not stated */
-    /* consecutive ports that rank 0 may use, and its host */
-    int32_t ports;
-    char address[256]; /* host of rank 0; "": not stated */
-    char key[192];     /* equal on all ranks of this job, different for other jobs */
+    char address[TRMI_HOST_BYTES]; /* host of rank 0; "": not stated */
+    int32_t port;                  /* port of rank 0's address; 0: not stated */
+    int32_t ports; /* how many ports, from `port` on, rank 0 may take; 0: that one only */
+    char key[192]; /* equal on all ranks of this job, different for other jobs */
 } trmi_claim;
 
 /* All claims, in order of precedence. */
