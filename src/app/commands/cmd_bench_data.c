@@ -13,9 +13,10 @@
 #include "trireme/base.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#define THREAD_SECONDS 1.0
+/* Most batches of one measurement; seconds that the single thread is measured for. */
+enum { BATCHES_MOST = 20 };
+static const double thread_seconds = 1;
 
 /* Reads `count` batches, across epochs, and returns the seconds. */
 static trm_status read_batches(trm_dataset *data, int64_t count, double *seconds, trm_error *err) {
@@ -38,9 +39,9 @@ static trm_status read_batches(trm_dataset *data, int64_t count, double *seconds
 static trm_status measure_data(const app_options *o, trm_dataset *data, double *seconds,
                                trm_error *err) {
     int64_t batches = trm_dataset_epoch_batches(data);
-    batches = batches > 20 ? 20 : batches;
-    double warm;
-    trm_status status = read_batches(data, 2 + 2 * o->workers, &warm, err);
+    batches = batches > BATCHES_MOST ? BATCHES_MOST : batches;
+    double ignored;
+    trm_status status = read_batches(data, 2 + 2 * o->workers, &ignored, err);
     for (int64_t r = 0; status == TRM_OK && r < o->repeats; r++) {
         status = read_batches(data, batches, &seconds[r], err);
         seconds[r] /= (double)batches;
@@ -74,15 +75,15 @@ int app_run_bench_data(app_context *app) {
     app_options *o = &app->o;
     trm_dataset *data = NULL;
     double *seconds = calloc((size_t)o->repeats, sizeof *seconds);
-    bool test = o->usage != NULL && strcmp(o->usage, "test") == 0;
-    trm_usage usage = app_usage(o, TRM_USAGE_TRAIN);
+    const trm_usage usage = app_usage(o, TRM_USAGE_TRAIN);
+    const bool training = usage != TRM_USAGE_TEST;
     app_settle_data(app);
     trm_status status =
         seconds != NULL ? TRM_OK : app_no_memory(&err, "for %lld times", (long long)o->repeats);
     if (status == TRM_OK) {
-        status = app_dataset(app, usage, !test, &data, &err);
+        status = app_dataset(app, usage, training, &data, &err);
     }
-    /* a dry run ends here: all checks have passed */
+    /* A dry run ends here: all checks have passed. */
     if (status == TRM_OK && o->dry_run) {
         trm_dataset_destroy(data);
         free(seconds);
@@ -95,11 +96,11 @@ int app_run_bench_data(app_context *app) {
     /* Open the same data again for one thread, from its first sample. */
     data = NULL;
     if (status == TRM_OK) {
-        status = app_dataset(app, usage, !test, &data, &err);
+        status = app_dataset(app, usage, training, &data, &err);
     }
     bench_data_rate rate;
     if (status == TRM_OK) {
-        status = bench_dataset(data, THREAD_SECONDS, &rate, &err);
+        status = bench_dataset(data, thread_seconds, &rate, &err);
     }
     if (status == TRM_OK) {
         app_sample s = app_summarise(seconds, o->repeats);
