@@ -54,60 +54,22 @@ int64_t trmi_update_bytes(const trmi_update *update);
  * elements of its segment; NULL if there is no such slot. With turns the address holds until the
  * next run. */
 float *trmi_update_slot(const trmi_update *update, int32_t slot, int64_t at);
-/* Returns the bytes of the memory that trmi_update_lend_slots takes. */
-size_t trmi_update_lent_bytes(const trmi_update *update);
-/* Returns the beginning of that memory, where it was lent, or else of the own slots; NULL: none. */
-const void *trmi_update_memory(const trmi_update *update);
-/* Moves the slots, which no run has changed yet, to zeroed shared memory of the caller, and
- * allocates the pages of the blocks that this rank updates. The memory is borrowed, and has room
- * for the slots twice; the second half is not touched before trmi_update_take_turns. After
- * trmi_update_share. */
-void trmi_update_lend_slots(trmi_update *update, void *memory);
-/* on: from now on each run reads the slots of dense blocks in one half of the memory that was lent,
- * and writes them to the other, so that the slots before the run stay whole until the next one.
- * Slots of sparse segments and of gradients in factors stay in the first half. Without lent memory
- * nothing changes. false: brings all slots to the first half, where they stay. */
-void trmi_update_take_turns(trmi_update *update, bool on);
-/* Returns whether the slots that take turns are in the second half now. */
-bool trmi_update_in_second(const trmi_update *update);
-/* Returns the bytes from the slots of element `at` in the first half to those in the second; 0:
- * they take no turns. */
-int64_t trmi_update_turn_bytes(const trmi_update *update, int64_t at);
-/* Says that the caller will write slots of blocks that this rank does not update. Gives back the
- * pages of those that it has written where slots were before. */
-void trmi_update_begin_gather(trmi_update *update);
-/* Says that slots of those blocks are not read any more: gives their pages back. */
-void trmi_update_drop_gathered(trmi_update *update);
-/* Where a run copies the parameters of a piece before it changes them. */
-typedef struct trmi_update_old {
-    float *place; /* a multiple of 64 bytes; NULL: the run copies nothing */
-    /* set by the run: so many elements of the piece, the first ones, are in `place`, and no other
-     * one has changed, at whichever instruction of the run the process dies */
-    _Atomic int64_t *count;
-} trmi_update_old;
-/* A run calls it before it changes a piece of parameters and slots (trmi_update_find_piece), on the
- * thread that changes the piece. count: elements of the piece, which the run can copy while it
- * changes them; 0: it cannot. The watcher copies what it wants to keep, or returns where the run
- * copies the parameters. NULL: no watcher. `context` is borrowed. */
-typedef trmi_update_old trmi_update_watcher(void *context, int64_t piece, int64_t count);
-void trmi_update_watch(trmi_update *update, trmi_update_watcher *watcher, void *context);
-/* Copies `count` values to memory that is not read soon, past the caches. `to` is a multiple of 64
- * bytes. Another CPU may see later writes of this thread before them; it sees all of them after
- * this thread was interrupted, has ended, or has made a locked operation. */
-void trmi_update_copy_aside(float *to, const float *from, int64_t count);
+
+/* ---- an update ------------------------------------------------------------------------------- */
+
 /* Sets the factor of all gradients, applied before norms and clipping: 1 / loss scale. */
 void trmi_update_set_scale(trmi_update *update, double scale);
 /* Samples lie in blocks (strict determinism): rows of equal ids are added in the order of the tree,
  * and rows whose gradient is zero do not change, as in a table whose gradient is dense. */
 void trmi_update_set_blocks(trmi_update *update, const trmi_tree *tree);
-/* Returns the norm of all gradients in the last run, before clipping. */
-double trmi_update_norm(const trmi_update *update);
 
 /* Updates all dense segments. `step` is 1 for the first update (bias correction of Adam). OpenMP
  * inside; the same bits for any number of threads.
  *   errors  DIVERGED: a gradient is NaN or infinite; nothing has changed; INVALID: learning rate */
 trm_status trmi_update_run(trmi_update *update, float *parameters, const float *gradients,
                            double learning_rate, uint64_t step, trm_error *err);
+/* Returns the norm of all gradients in the last run, before clipping. */
+double trmi_update_norm(const trmi_update *update);
 /* The gradient of an embedding table: rows that the batch looked up. All arrays are borrowed. */
 typedef struct trmi_table_gradient {
     int32_t segment;    /* the table */
@@ -138,23 +100,22 @@ void trmi_update_product(const trmi_update *update, int32_t segment, float *out)
 /* Writes the products of all factors to their places in the range `gradients`, where runs read them
  * from now on. */
 void trmi_update_multiply(trmi_update *update, float *gradients);
+/* Computes sum = scale * gradient (first) or sum += scale * gradient over `count` elements, with
+ * OpenMP. */
+void trmi_update_accumulate(float *sum, const float *gradient, int64_t count, float scale,
+                            bool first);
 
-/* --- a part of the parameters: optimiser-state sharding ------------------------------------------
- * The unit of work is a block: a range of fixed length within one segment, in the order of the
- * segments. Norms are sums over blocks, so slices end where blocks end. Returns the number of
- * blocks. */
+/* ---- a part of the parameters: slices of the optimiser --------------------------------------- */
+
+/* Returns the number of blocks. A block is the unit of work: a range of fixed length within one
+ * segment; blocks are in the order of the segments. Norms are sums over blocks, so slices end where
+ * blocks end. */
 int64_t trmi_update_block_count(const trmi_update *update);
 /* Returns the first element of block `index`; for index == count the end of the last block. */
 int64_t trmi_update_block_offset(const trmi_update *update, int64_t index);
 /* Returns the block that element `at` of the ranges lies in; -1: it is of no block. *end: the first
  * element after that block. */
 int64_t trmi_update_find_block(const trmi_update *update, int64_t at, int64_t *end);
-/* Elements of a piece at most: 8 KB of each range. */
-enum { TRMI_UPDATE_PIECE = 2048 };
-/* The same for pieces: parts of a block whose ranges fit in the nearest cache, so that a watcher
- * that copies a piece costs little. Pieces of different blocks have different numbers, in the order
- * of the blocks. */
-int64_t trmi_update_find_piece(const trmi_update *update, int64_t at, int64_t *end);
 /* Adds sums over the ranks. Called in every run between norms and update: sums[count] has one value
  * for each block, 0 for those of other ranks. A failure ends the run before anything has
  * changed. */
@@ -176,9 +137,58 @@ void trmi_update_set_own_blocks(trmi_update *update, const uint8_t *own_blocks,
  * `context` is borrowed. */
 void trmi_update_join(trmi_update *update, trmi_update_exchange total, void *context);
 
-/* Computes sum = scale * gradient (first) or sum += scale * gradient over `count` elements, with
- * OpenMP. */
-void trmi_update_accumulate(float *sum, const float *gradient, int64_t count, float scale,
-                            bool first);
+/* ---- slots that outlive a process ------------------------------------------------------------ */
+
+/* Returns the bytes of the memory that trmi_update_lend_slots takes. */
+size_t trmi_update_lent_bytes(const trmi_update *update);
+/* Returns the beginning of that memory, where it was lent, or else of the own slots; NULL: none. */
+const void *trmi_update_memory(const trmi_update *update);
+/* Moves the slots, which no run has changed yet, to zeroed shared memory of the caller, and
+ * allocates the pages of the blocks that this rank updates. The memory is borrowed, and has room
+ * for the slots twice; the second half is not touched before trmi_update_take_turns. After
+ * trmi_update_share. */
+void trmi_update_lend_slots(trmi_update *update, void *memory);
+/* on: from now on each run reads the slots of dense blocks in one half of the memory that was lent,
+ * and writes them to the other, so that the slots before the run stay whole until the next one.
+ * Slots of sparse segments and of gradients in factors stay in the first half. Without lent memory
+ * nothing changes. false: brings all slots to the first half, where they stay. */
+void trmi_update_take_turns(trmi_update *update, bool on);
+/* Returns whether the slots that take turns are in the second half now. */
+bool trmi_update_in_second(const trmi_update *update);
+/* Returns the bytes from the slots of element `at` in the first half to those in the second; 0:
+ * they take no turns. */
+int64_t trmi_update_turn_bytes(const trmi_update *update, int64_t at);
+/* Says that the caller will write slots of blocks that this rank does not update. Gives back the
+ * pages of those that it has written where slots were before. */
+void trmi_update_begin_gather(trmi_update *update);
+/* Says that slots of those blocks are not read any more: gives their pages back. */
+void trmi_update_drop_gathered(trmi_update *update);
+
+/* ---- copies of what an update changes -------------------------------------------------------- */
+
+/* Elements of a piece, at most. A piece is a part of a block whose ranges (8 KB of each) fit in the
+ * nearest cache, so that a watcher that copies a piece costs little. */
+enum { TRMI_UPDATE_PIECE = 2048 };
+/* Returns the piece that element `at` of the ranges lies in; -1: it is of no block. Pieces of
+ * different blocks have different numbers, in the order of the blocks. *end: the first element after
+ * that piece. */
+int64_t trmi_update_find_piece(const trmi_update *update, int64_t at, int64_t *end);
+/* Where a run copies the parameters of a piece before it changes them. */
+typedef struct trmi_update_old {
+    float *place; /* a multiple of 64 bytes; NULL: the run copies nothing */
+    /* set by the run: so many elements of the piece, the first ones, are in `place`, and no other
+     * one has changed, at whichever instruction of the run the process dies */
+    _Atomic int64_t *count;
+} trmi_update_old;
+/* A run calls it before it changes a piece of parameters and slots (trmi_update_find_piece), on the
+ * thread that changes the piece. count: elements of the piece, which the run can copy while it
+ * changes them; 0: it cannot. The watcher copies what it wants to keep, or returns where the run
+ * copies the parameters. NULL: no watcher. `context` is borrowed. */
+typedef trmi_update_old trmi_update_watcher(void *context, int64_t piece, int64_t count);
+void trmi_update_watch(trmi_update *update, trmi_update_watcher *watcher, void *context);
+/* Copies `count` values to memory that is not read soon, past the caches. `to` is a multiple of 64
+ * bytes. Another CPU may see later writes of this thread before them; it sees all of them after
+ * this thread was interrupted, has ended, or has made a locked operation. */
+void trmi_update_copy_aside(float *to, const float *from, int64_t count);
 
 #endif
