@@ -30,4 +30,17 @@ static inline const char *in_folder(const char *name) {
     return path[turn];
 }
 
+/* Writes a file in it, in place of an older one, and the folders of its name. Returns the path, as
+ * in_folder does. */
+static inline const char *write_in_folder(const char *name, const void *data, size_t bytes) {
+    trm_error err;
+    const char *path = in_folder(name);
+    CHECK_OK(trmi_os_make_parent(NULL, path, &err), err);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+    return path;
+}
+
 #endif

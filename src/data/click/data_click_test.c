@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Click data: keys, Criteo, Avazu, CSV, libsvm, slots, tf.Example, vocabularies, the generator. */
+/* Readers of click data: keys, Criteo, Avazu, CSV, libsvm, slots, tf.Example, vocabularies, the
+ * generator.
+ *
+ * Files are written into the test's folder; real samples of Criteo and Avazu are read where
+ * TRIREME_DATA has them. Keys of texts are frozen, because servers' tables and checkpoints contain
+ * them. Rows of the generator are functions of their index and the seed; its best possible AUC is
+ * compared with an integral. */
 #include "folder.h"
 #include "real_data.h"
 
@@ -11,18 +17,8 @@
 #include <math.h>
 #include <unistd.h>
 
-static const char *file_with(const char *name, const void *data, size_t bytes) {
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
-    fclose(file);
-    return path;
-}
-
 static const char *text_file(const char *name, const char *text) {
-    return file_with(name, text, strlen(text));
+    return write_in_folder(name, text, strlen(text));
 }
 
 static trm_error err;
@@ -340,8 +336,8 @@ static void many_lines_are_indexed(void **state) {
     for (int i = 0; i < 1000; i++) {
         trmi_text_printf(&text, "%d,%d\n%s", i & 1, i, i % 7 == 0 ? "\n\r\n" : "");
     }
-    CHECK_OK(trm_dataset_click_file("csv", file_with("m.csv", text.data, text.length), &options,
-                                    &data, &err),
+    CHECK_OK(trm_dataset_click_file("csv", write_in_folder("m.csv", text.data, text.length),
+                                    &options, &data, &err),
              err);
     trmi_text_free(&text);
     assert_int_equal(trm_dataset_sample_count(data), 1000);
@@ -488,7 +484,7 @@ static void examples_are_read(void **state) {
     trm_click_options options = {.columns = columns, .column_count = 6, .missing_dense = 9};
     size_t bytes = frame_record(file, example, sizeof example);
     bytes += frame_record(file + bytes, example, sizeof example);
-    const char *path = file_with("x.tfrecord", file, bytes);
+    const char *path = write_in_folder("x.tfrecord", file, bytes);
     CHECK_OK(trm_dataset_click_file("tfrecord-clicks", path, &options, &data, &err), err);
     assert_int_equal(trm_dataset_sample_count(data), 2);
     const trm_batch *batch = first_batch(data, 2);

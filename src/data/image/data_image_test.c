@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Resize against PyTorch's numbers; JPEG by content; class folders, TFRecords, named pipelines. */
+/* From files to images: resize against numbers of PyTorch (tests/golden/resize_torch.h), JPEG and
+ * PNG by content, class folders, TFRecords, the pipelines of the guides by name.
+ *
+ * Images are made by the test, or are real ones where TRIREME_DATA has them. A decode at a smaller
+ * size must look like the full decode made smaller. Damage is a change of the compressed bytes; a
+ * damaged scan must be refused. */
 #include "folder.h"
 #include "real_data.h"
 
@@ -20,19 +25,6 @@
 #include <png.h>
 #include <turbojpeg.h>
 #include <unistd.h>
-
-static void write_file(const char *name, const void *data, size_t bytes) {
-    char *path = strdup(in_folder(name)), *slash = strrchr(path, '/');
-    *slash = '\0';
-    trm_error err;
-    CHECK_OK(trmi_os_make_dirs(NULL, path, &err), err);
-    *slash = '/';
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
-    fclose(file);
-    free(path);
-}
 
 /* ---- resize ---------------------------------------------------------------------------------- */
 
@@ -336,7 +328,7 @@ static void class_folders_are_read(void **state) {
                                         "val/b/9.jpeg",   "train/c/q.JPG", "train/c/note.txt"};
     for (int i = 0; i < 6; i++) {
         unsigned char *jpeg = make_jpeg(30 + i, 50, TJPF_RGB, TJSAMP_420, i * 9, &bytes);
-        write_file(names[i], jpeg, bytes);
+        write_in_folder(names[i], jpeg, bytes);
         tjFree(jpeg);
     }
     static const int32_t expected[3][5] = {{0, 1, 1, 2, -1}, {1, -1}, {0, 1, 1, 2, 1}};
@@ -356,7 +348,7 @@ static void class_folders_are_read(void **state) {
         trm_dataset_destroy(data);
     }
     /* One of them is damaged: the file is named, and the position stays. */
-    write_file("train/b/1.jpg", "GIF89a12345", 11);
+    write_in_folder("train/b/1.jpg", "GIF89a12345", 11);
     CHECK_OK(trm_dataset_image_folder(folder, 0, &data, &err), err);
     trm_transform steps[] = {trm_transform_decode(false), trm_transform_resize(16, 16, 0)};
     CHECK_OK(trm_dataset_map(data, steps, 2, &err), err);
@@ -375,7 +367,7 @@ static void class_folders_are_read(void **state) {
     unlink(in_folder("val/b/9.jpeg"));
     CHECK_FAILS(trm_dataset_image_folder(folder, TRM_USAGE_TEST, &data, &err), TRM_IO, err,
                 "without JPEG or PNG");
-    write_file("train/c/z.webp", "x", 1);
+    write_in_folder("train/c/z.webp", "x", 1);
     CHECK_FAILS(trm_dataset_image_folder(folder, 0, &data, &err), TRM_UNSUPPORTED, err, "z.webp");
     CHECK_FAILS(trm_dataset_image_folder(in_folder("val/b"), 0, &data, &err), TRM_IO, err,
                 "no class folders");
@@ -386,8 +378,8 @@ static void lack_of_memory_is_an_error(void **state) {
     trm_error err;
     unsigned long bytes;
     unsigned char *jpeg = make_jpeg(30, 50, TJPF_RGB, TJSAMP_420, 0, &bytes);
-    write_file("a/1.jpg", jpeg, bytes);
-    write_file("b/2.jpg", jpeg, bytes);
+    write_in_folder("a/1.jpg", jpeg, bytes);
+    write_in_folder("b/2.jpg", jpeg, bytes);
     tjFree(jpeg);
     trm_dataset_spec spec = {
         .path = folder, .batch_size = 2, .image_size = 32, .prefetch_depth = -1};
@@ -493,7 +485,7 @@ static void tfrecords_are_read_and_checked(void **state) {
             put_record(&file, &example);
             tjFree(jpeg);
         }
-        write_file(f ? "train-00001-of-00002" : "train-00000-of-00002", file.data, file.count);
+        write_in_folder(f ? "train-00001-of-00002" : "train-00000-of-00002", file.data, file.count);
     }
     CHECK_OK(trm_dataset_tfrecord_imagenet(folder, 0, &data, &err), err);
     assert_int_equal(trm_dataset_sample_count(data), 6);
@@ -511,7 +503,7 @@ static void tfrecords_are_read_and_checked(void **state) {
                 "validation-");
     /* A flipped bit in the image: found when it is read. */
     file.data[third + 200] ^= 4;
-    write_file("train-00001-of-00002", file.data, file.count);
+    write_in_folder("train-00001-of-00002", file.data, file.count);
     CHECK_OK(trm_dataset_tfrecord_imagenet(folder, 0, &data, &err), err);
     CHECK_OK(trm_dataset_map(data, steps, 2, &err), err);
     CHECK_OK(trm_dataset_batch(data, 6, true, &err), err);
@@ -521,10 +513,10 @@ static void tfrecords_are_read_and_checked(void **state) {
     trm_dataset_destroy(data);
     /* In a length, and a truncated file: found when it is opened. */
     file.data[third + 2] ^= 1;
-    write_file("train-00001-of-00002", file.data, file.count);
+    write_in_folder("train-00001-of-00002", file.data, file.count);
     CHECK_FAILS(trm_dataset_tfrecord_imagenet(folder, 0, &data, &err), TRM_CORRUPT, err,
                 "checksum of its length");
-    write_file("train-00001-of-00002", file.data, third - 10);
+    write_in_folder("train-00001-of-00002", file.data, third - 10);
     CHECK_FAILS(trm_dataset_tfrecord_imagenet(folder, 0, &data, &err), TRM_CORRUPT, err,
                 "cut off?");
     /* Label 0, and no label. */
@@ -534,7 +526,7 @@ static void tfrecords_are_read_and_checked(void **state) {
             make_example(&example, "x", 1, 0, false);
         }
         put_record(&file, &example);
-        write_file("train-00001-of-00002", file.data, file.count);
+        write_in_folder("train-00001-of-00002", file.data, file.count);
         CHECK_OK(trm_dataset_tfrecord_imagenet(in_folder("train-00001-of-00002"), 0, &data, &err),
                  err);
         CHECK_OK(trm_dataset_map(data, steps, 2, &err), err);

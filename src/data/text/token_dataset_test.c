@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Datasets of tokens: which tokens a sample has, how files are divided, and what is refused. */
-#include "folder.h"
+/* Datasets of tokens (trm_dataset_tokens): which tokens a sample has, how files and documents are
+ * divided among train, validation and test, order, shards and resuming, and what is refused.
+ *
+ * Files are written by the test, so that the expected samples follow from their numbers: an id is
+ * its position. One test reads tiny Shakespeare, where TRIREME_DATA has it. Damaged files must be
+ * named with the byte at fault, and each allocation may fail. */
+#include "token_files.h"
 #include "real_data.h"
 
 #include "trireme/data.h"
@@ -14,30 +19,9 @@
 
 enum { IGNORED = TRMI_TOKEN_IGNORED };
 
-static void write_file(const char *name, const void *data, size_t bytes) {
-    trm_error err;
-    CHECK_OK(trmi_os_replace_file(NULL, in_folder(name), data, bytes, &err), err);
-}
-
 static void make_folder_in(const char *name) {
     trm_error err;
     CHECK_OK(trmi_os_make_dirs(NULL, in_folder(name), &err), err);
-}
-
-/* ids first, first + 1, ... as nanoGPT's file, or llm.c's. */
-static void write_ids(const char *name, bool header, int first, int count) {
-    size_t begin = header ? 1024 : 0, bytes = begin + 2 * (size_t)count;
-    uint8_t *data = calloc(bytes, 1);
-    if (header) {
-        trmi_put32(data, 20240520);
-        trmi_put32(data + 4, 1);
-        trmi_put32(data + 8, (uint32_t)count);
-    }
-    for (int i = 0; i < count; i++) {
-        trmi_put16(data + begin + 2 * (size_t)i, (uint16_t)(first + i));
-    }
-    write_file(name, data, bytes);
-    free(data);
 }
 
 /* Checks the next batch: `rows` of `context` tokens and targets, from the ids `begin[row]` on. */
@@ -106,235 +90,6 @@ static void what_is_not_there_is_ignored(void **state) {
     assert_memory_equal(trm_batch_tensor(batch, "tokens")->data, tokens, sizeof tokens);
     assert_memory_equal(trm_batch_tensor(batch, "targets")->data, targets, sizeof targets);
     trm_dataset_destroy(data);
-}
-
-/* ---- masked samples ---- */
-
-enum { MASKED_CONTEXT = 20, MASKED_SAMPLES = 100, MASK = 5000 };
-
-/* Reads all masked samples of ids 0 to 1999 in order into tokens and targets. */
-static void read_masked(trm_usage usage, uint64_t seed, int64_t epoch, int32_t *tokens,
-                        int32_t *targets) {
-    trm_error err;
-    trm_dataset *data;
-    const trm_batch *batch;
-    const trm_text_options options = {
-        .context = MASKED_CONTEXT, .vocabulary = MASK + 1, .masking = 0.15};
-    CHECK_OK(trm_dataset_tokens(in_folder("masked.bin"), usage, &options, &data, &err), err);
-    CHECK_OK(trm_dataset_seed(data, seed, &err), err);
-    CHECK_OK(trm_dataset_batch(data, 10, false, &err), err);
-    CHECK_OK(trm_dataset_seek(data, epoch, 0, &err), err);
-    int64_t samples = trm_dataset_sample_count(data);
-    for (int64_t at = 0; at < samples; at += 10) {
-        CHECK_OK(trm_dataset_next(data, &batch, &err), err);
-        size_t bytes = 10 * MASKED_CONTEXT * sizeof *tokens;
-        memcpy(tokens + at * MASKED_CONTEXT, trm_batch_tensor(batch, "tokens")->data, bytes);
-        memcpy(targets + at * MASKED_CONTEXT, trm_batch_tensor(batch, "targets")->data, bytes);
-        const int32_t *mask = trm_batch_tensor(batch, "mask")->data;
-        for (int i = 0; i < 10 * MASKED_CONTEXT; i++) {
-            assert_int_equal(mask[i], 1);
-        }
-    }
-    trm_dataset_destroy(data);
-}
-
-static void masked_samples_are_berts(void **state) {
-    enum { COUNT = MASKED_SAMPLES * MASKED_CONTEXT };
-    int32_t tokens[COUNT], targets[COUNT], others[COUNT], other_targets[COUNT];
-    int hidden = 0, random = 0, kept = 0;
-    write_ids("masked.bin", false, 0, COUNT);
-    read_masked(TRM_USAGE_ALL, 7, 0, tokens, targets);
-    for (int s = 0; s < MASKED_SAMPLES; s++) {
-        int chosen = 0;
-        for (int i = s * MASKED_CONTEXT; i < (s + 1) * MASKED_CONTEXT; i++) {
-            bool is_target = targets[i] != IGNORED;
-            assert_int_equal(targets[i], is_target ? i : IGNORED);
-            chosen += is_target;
-            hidden += is_target && tokens[i] == MASK;
-            kept += is_target && tokens[i] == i;
-            random += is_target && tokens[i] != MASK && tokens[i] != i;
-            assert_true(is_target || tokens[i] == i);
-        }
-        assert_int_equal(chosen, 3); /* 15 % of 20 */
-    }
-    assert_true(hidden > 220 && hidden < 260); /* of 300: 80 %, 10 %, 10 % */
-    assert_true(random > 15 && random < 45 && kept > 15 && kept < 45);
-    /* the same again; others in the next epoch and with another seed */
-    read_masked(TRM_USAGE_ALL, 7, 0, others, other_targets);
-    assert_memory_equal(tokens, others, sizeof tokens);
-    assert_memory_equal(targets, other_targets, sizeof targets);
-    read_masked(TRM_USAGE_ALL, 7, 1, others, other_targets);
-    assert_memory_not_equal(targets, other_targets, sizeof targets);
-    read_masked(TRM_USAGE_ALL, 8, 0, others, other_targets);
-    assert_memory_not_equal(targets, other_targets, sizeof targets);
-    /* tests: always the same */
-    memset(tokens, 0, sizeof tokens);
-    memset(others, 0, sizeof others);
-    read_masked(TRM_USAGE_TEST, 7, 0, tokens, targets);
-    read_masked(TRM_USAGE_TEST, 8, 1, others, other_targets);
-    assert_memory_equal(tokens, others, sizeof tokens);
-}
-
-/* Padding is not read, and no target; a tokenizer without a mask token gets one more id. */
-static void short_masked_samples_have_padding(void **state) {
-    trm_error err;
-    trm_dataset *data;
-    const trm_batch *batch;
-    write_ids("short.bin", false, 0, 80); /* the test part: 72 to 79 */
-    trm_text_options options = {.context = 5, .masking = 0.4, .mask_token = 99};
-    CHECK_OK(trm_dataset_tokens(in_folder("short.bin"), TRM_USAGE_TEST, &options, &data, &err),
-             err);
-    assert_int_equal(trm_dataset_sample_count(data), 2);
-    CHECK_OK(trm_dataset_batch(data, 3, false, &err), err);
-    CHECK_OK(trm_dataset_next(data, &batch, &err), err);
-    static const int32_t mask[] = {1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0};
-    static const int targets_of[] = {2, 1, 0}; /* of 5 tokens, of 3, of none */
-    const int32_t *targets = trm_batch_tensor(batch, "targets")->data;
-    assert_memory_equal(trm_batch_tensor(batch, "mask")->data, mask, sizeof mask);
-    for (int s = 0; s < 3; s++) {
-        int chosen = 0;
-        for (int i = 5 * s; i < 5 * s + 5; i++) {
-            chosen += targets[i] != IGNORED;
-            assert_true(targets[i] == IGNORED || (mask[i] == 1 && targets[i] == 72 + i));
-        }
-        assert_int_equal(chosen, targets_of[s]);
-    }
-    trm_dataset_destroy(data);
-    options.vocabulary = 99;
-    CHECK_FAILS(trm_dataset_tokens(in_folder("short.bin"), TRM_USAGE_TEST, &options, &data, &err),
-                TRM_INVALID, err, "mask token 99: an id below 99 (the vocabulary) expected");
-    options.masking = 1;
-    CHECK_FAILS(trm_dataset_tokens(in_folder("short.bin"), TRM_USAGE_TEST, &options, &data, &err),
-                TRM_INVALID, err, "a share 1 of masked tokens: 0 to 1 expected");
-    options = (trm_text_options){.context = 5, .masking = 0.15, .tokens = "bytes"};
-    CHECK_OK(trm_dataset_text(in_folder("short.bin"), TRM_USAGE_ALL, &options, &data, &err), err);
-    assert_int_equal(trm_dataset_class_count(data), 257);
-    assert_true(trmi_dataset_token_bytes(data) == 0);
-    trm_dataset_destroy(data);
-}
-
-/* ---- documents and boundary tokens ---- */
-
-enum { ROW = 8, PAD = 1, MASK_TOKEN = 2, CLS = 3, SEP = 4, FIRST_BYTE = 5 };
-
-/* Writes a tokenizer of the special tokens above and bytes: id 5 + n is the n-th printable one. */
-static void write_byte_tokenizer(void) {
-    static const char *const special[] = {"<|endoftext|>", "[PAD]", "[MASK]", "[CLS]", "[SEP]"};
-    trm_error err;
-    trm_tokenizer *t;
-    static const char line[] = "a\n";
-    const char *path = in_folder("learn.txt");
-    write_file("learn.txt", line, sizeof line - 1);
-    const trm_tokenizer_options options = {
-        .vocabulary = 256 + 5, .special_tokens = special, .special_count = 5};
-    CHECK_OK(trm_tokenizer_train(&path, 1, &options, &t, &err), err);
-    CHECK_OK(trm_tokenizer_save(t, in_folder("bytes"), &err), err);
-    assert_int_equal(trm_tokenizer_find(t, "[SEP]"), SEP);
-    trm_tokenizer_destroy(t);
-}
-
-/* Returns the id of a letter. */
-static int32_t id_of(char letter) { return FIRST_BYTE + letter - '!'; }
-
-/* Compares one row of tokens, targets and mask. text: the tokens as letters, C and S for the
- * boundary tokens, E for the end of a document, _ for padding. masked: targets are those of the
- * sample itself. */
-static void check_row(const trm_batch *batch, int row, const char *text, bool masked) {
-    const int32_t *tokens = (const int32_t *)trm_batch_tensor(batch, "tokens")->data + row * ROW,
-                  *targets = (const int32_t *)trm_batch_tensor(batch, "targets")->data + row * ROW;
-    int32_t next[ROW + 1];
-    for (int i = 0; i < ROW; i++) {
-        next[i] = text[i] == 'C'   ? CLS
-                  : text[i] == 'S' ? SEP
-                  : text[i] == 'E' ? 0
-                  : text[i] == '_' ? PAD
-                                   : id_of(text[i]);
-    }
-    next[ROW] = text[ROW] == '\0' ? PAD : text[ROW] == 'E' ? 0 : id_of(text[ROW]);
-    int chosen = 0;
-    for (int i = 0; i < ROW; i++) {
-        bool special = strchr("CSE_", text[i]) != NULL;
-        if (masked) {
-            const int32_t *mask = trm_batch_tensor(batch, "mask")->data;
-            assert_int_equal(mask[row * ROW + i], text[i] != '_');
-            assert_true(special ? targets[i] == IGNORED
-                                : targets[i] == IGNORED || targets[i] == next[i]);
-            assert_true(targets[i] != IGNORED || tokens[i] == next[i]);
-            chosen += targets[i] != IGNORED;
-        } else {
-            assert_int_equal(tokens[i], text[i] == 'E' ? PAD : next[i]);
-            assert_int_equal(targets[i], special || next[i + 1] == PAD ? IGNORED : next[i + 1]);
-        }
-    }
-    assert_true(!masked || chosen == 1 || chosen == 2); /* 30 % of 1 to 6 */
-}
-
-/* Opens a text and checks all of its rows. */
-static void check_rows(const char *kind, const char *name, const trm_text_options *options,
-                       const char *const *rows, int count) {
-    trm_error err;
-    trm_dataset *data;
-    const trm_batch *batch;
-    if (strcmp(kind, "text") == 0) {
-        CHECK_OK(trm_dataset_text(in_folder(name), TRM_USAGE_ALL, options, &data, &err), err);
-    } else {
-        CHECK_OK(trm_dataset_json_lines(in_folder(name), TRM_USAGE_ALL, options, &data, &err), err);
-    }
-    assert_int_equal(trm_dataset_sample_count(data), count);
-    CHECK_OK(trm_dataset_batch(data, count, false, &err), err);
-    CHECK_OK(trm_dataset_next(data, &batch, &err), err);
-    for (int i = 0; i < count; i++) {
-        check_row(batch, i, rows[i], options->masking > 0);
-    }
-    trm_dataset_destroy(data);
-}
-
-/* Each line or document is a sample, a long one several; empty lines are none. Masked samples have
- * [CLS] and [SEP], others the token behind documents as their last target. */
-static void documents_are_samples(void **state) {
-    static const char text[] = "one\n\n  \nfourteen\r\nsix",
-                      lines[] = "{\"text\":\"one\"}\n{\"text\":\"\"}\n{\"text\":\"fourteen\"}\n"
-                                "{\"text\":\"six\"}\n";
-    static const char *const bounded[] = {"ConeS___", "CfourteS", "CenS____", "CsixS___"},
-                             *const bare[] = {"one_____", "fourteen", "six_____"},
-                             *const causal[] = {"oneE____", "fourteenE", "sixE____"};
-    (void)state;
-    write_byte_tokenizer();
-    write_file("some.txt", text, sizeof text - 1);
-    write_file("some.jsonl", lines, sizeof lines - 1);
-    char tokenizer[4096];
-    snprintf(tokenizer, sizeof tokenizer, "%s", in_folder("bytes"));
-    trm_text_options options = {
-        .tokenizer = tokenizer, .context = ROW, .documents = true, .masking = 0.3};
-    check_rows("text", "some.txt", &options, bounded, 4);
-    check_rows("jsonl", "some.jsonl", &options, bounded, 4);
-    options.boundary_tokens = TRM_OFF;
-    check_rows("text", "some.txt", &options, bare, 3);
-    options.masking = 0;
-    check_rows("text", "some.txt", &options, causal, 3);
-    check_rows("jsonl", "some.jsonl", &options, causal, 3);
-    /* windows over the whole text have boundary tokens, too */
-    static const char *const windows[] = {"ConetwoS", "CthreesS", "CevenelS"};
-    static const char run[] = "onetwothreesevenelev"; /* a shorter last window is not read */
-    write_file("run.txt", run, sizeof run - 1);
-    trm_text_options over = {.tokenizer = tokenizer, .context = ROW, .masking = 0.3};
-    check_rows("text", "run.txt", &over, windows, 3);
-    /* wrong use */
-    trm_error err;
-    trm_dataset *data;
-    options = (trm_text_options){.context = 5, .documents = true};
-    CHECK_FAILS(trm_dataset_tokens(in_folder("some.bin"), TRM_USAGE_ALL, &options, &data, &err),
-                TRM_INVALID, err, "ids have no documents");
-    options = (trm_text_options){.tokens = "bytes", .boundary_tokens = TRM_ON, .masking = 0.3};
-    CHECK_FAILS(trm_dataset_text(in_folder("some.txt"), TRM_USAGE_ALL, &options, &data, &err),
-                TRM_INVALID, err, "a tokenizer with [CLS] and [SEP]");
-    over.context = 2;
-    CHECK_FAILS(trm_dataset_text(in_folder("some.txt"), TRM_USAGE_ALL, &over, &data, &err),
-                TRM_INVALID, err, "a context of 2 tokens and a stride of 0: 3 to");
-    write_file("blank.txt", " \n\n", 3);
-    over = (trm_text_options){.tokens = "bytes", .context = 5, .documents = true};
-    CHECK_FAILS(trm_dataset_text(in_folder("blank.txt"), TRM_USAGE_ALL, &over, &data, &err),
-                TRM_CORRUPT, err, "no documents in its 3 bytes");
 }
 
 /* Shuffled, in two shards, by two threads: each window once, and a resume gives the same
@@ -426,7 +181,7 @@ static void bytes_are_read_where_they_lie(void **state) {
     for (int i = 0; i < 100; i++) {
         text[i] = (char)i;
     }
-    write_file("bytes.txt", text, sizeof text);
+    write_in_folder("bytes.txt", text, sizeof text);
     CHECK_OK(trm_dataset_text(in_folder("bytes.txt"), TRM_USAGE_TRAIN,
                               &(trm_text_options){.tokens = "bytes", .context = 20}, &data, &err),
              err);
@@ -484,7 +239,7 @@ static void characters_are_those_of_the_whole_text(void **state) {
     trm_tokens ids = {0};
     (void)state;
     char *text = random_text(COUNT, &bytes);
-    write_file("characters.txt", text, bytes);
+    write_in_folder("characters.txt", text, bytes);
     CHECK_OK(trm_tokenizer_characters(text, bytes, &t, &err), err);
     CHECK_OK(trm_tokenizer_encode(t, text, bytes, &ids, &err), err);
     assert_int_equal(ids.count, COUNT);
@@ -509,7 +264,7 @@ static void encoded_text_is_that_of_the_tokenizer(void **state) {
     trm_tokens ids = {0};
     (void)state;
     char *text = random_text(COUNT, &bytes);
-    write_file("encoded.txt", text, bytes);
+    write_in_folder("encoded.txt", text, bytes);
     const char *path = in_folder("encoded.txt");
     CHECK_OK(trm_tokenizer_train(&path, 1, &(trm_tokenizer_options){.vocabulary = 300}, &t, &err),
              err);
@@ -578,7 +333,7 @@ static void documents_are_joined(void **state) {
     trm_dataset *data;
     const trm_batch *batch;
     (void)state;
-    write_file("lines.jsonl", lines, sizeof lines - 1);
+    write_in_folder("lines.jsonl", lines, sizeof lines - 1);
     const trm_text_options options = {.tokens = "characters", .text_field = "body", .context = 5};
     CHECK_OK(trm_dataset_json_lines(in_folder("lines.jsonl"), TRM_USAGE_ALL, &options, &data, &err),
              err);
@@ -625,31 +380,31 @@ static void damaged_files_are_named(void **state) {
                            characters = {.tokens = "characters", .context = 4};
     uint8_t header[1024 + 6] = {0};
     (void)state;
-    write_file("zero.bin", "", 0);
+    write_in_folder("zero.bin", "", 0);
     check_refused("auto", "zero.bin", &small, TRM_CORRUPT, "an empty file");
-    write_file("odd.bin", "abcde", 5);
+    write_in_folder("odd.bin", "abcde", 5);
     check_refused("auto", "odd.bin", &small, TRM_CORRUPT, "5 bytes; token ids of 2 bytes");
     trmi_put32(header, 20240520);
-    write_file("short.bin", header, 1000);
+    write_in_folder("short.bin", header, 1000);
     check_refused("auto", "short.bin", &small, TRM_CORRUPT, "1000 bytes, a header of 1024");
-    write_file("version.bin", header, sizeof header);
+    write_in_folder("version.bin", header, sizeof header);
     check_refused("auto", "version.bin", &small, TRM_CORRUPT, "byte 4: version 0, 1 expected");
     trmi_put32(header + 4, 1);
     trmi_put32(header + 8, 4);
-    write_file("count.bin", header, sizeof header);
+    write_in_folder("count.bin", header, sizeof header);
     check_refused("auto", "count.bin", &small, TRM_CORRUPT,
                   "byte 8: 4 tokens, so 1032 bytes expected, the file has 1030");
     trmi_put32(header + 8, UINT32_MAX);
-    write_file("count.bin", header, sizeof header);
+    write_in_folder("count.bin", header, sizeof header);
     check_refused("auto", "count.bin", &small, TRM_CORRUPT, "byte 8: 4294967295 tokens");
     trmi_put32(header, 20240801);
-    write_file("wide.bin", header, sizeof header);
+    write_in_folder("wide.bin", header, sizeof header);
     check_refused("auto", "wide.bin", &small, TRM_UNSUPPORTED, "ids of 32 bits");
     write_ids("few.bin", true, 0, 5);
     check_refused("auto", "few.bin", &small, TRM_INVALID,
                   "4 tokens for training, 5 (the context and one more) expected; lower the context "
                   "or give more text");
-    write_file("text.txt", "a\377b\n", 4);
+    write_in_folder("text.txt", "a\377b\n", 4);
     check_refused("text", "text.txt", &characters, TRM_CORRUPT, "byte 1: 0xFF is not UTF-8");
     check_refused("text", "text.txt", &bytes, TRM_INVALID, "lower the context");
     check_refused("text", "text.txt", &small, TRM_INVALID, "text needs a tokenizer");
@@ -665,21 +420,21 @@ static void damaged_files_are_named(void **state) {
     check_refused("tokens", "hollow", &small, TRM_IO, "no files *.bin in it");
     static const char bad[] = "{\"text\": \"good\"}\n{\"text\": bad}\n", other[] = "{\"text\": 3}",
                       none[] = "{\"body\": \"x\"}", array[] = "[\"text\"]";
-    write_file("bad.jsonl", bad, sizeof bad - 1);
+    write_in_folder("bad.jsonl", bad, sizeof bad - 1);
     check_refused("auto", "bad.jsonl", &bytes, TRM_CORRUPT, "line 2, column 12");
-    write_file("other.jsonl", other, sizeof other - 1);
+    write_in_folder("other.jsonl", other, sizeof other - 1);
     check_refused("auto", "other.jsonl", &bytes, TRM_CORRUPT,
                   "line 1: another type in field 'text'");
-    write_file("none.jsonl", none, sizeof none - 1);
+    write_in_folder("none.jsonl", none, sizeof none - 1);
     check_refused("auto", "none.jsonl", &bytes, TRM_CORRUPT, "no field 'text', a string expected");
-    write_file("array.jsonl", array, sizeof array - 1);
+    write_in_folder("array.jsonl", array, sizeof array - 1);
     check_refused("auto", "array.jsonl", &bytes, TRM_CORRUPT,
                   "line 1: an array; JSON lines have an object in each line");
-    write_file("single.jsonl", "{\"text\": \"one document\"}", 24);
+    write_in_folder("single.jsonl", "{\"text\": \"one document\"}", 24);
     check_refused("auto", "single.jsonl", &bytes, TRM_INVALID, "0 tokens for training, ");
-    write_file("zero.txt", "ab\0c", 4);
+    write_in_folder("zero.txt", "ab\0c", 4);
     check_refused("text", "zero.txt", &characters, TRM_CORRUPT, "byte 2: a zero byte");
-    write_file("blank.jsonl", "\n\n", 2);
+    write_in_folder("blank.jsonl", "\n\n", 2);
     check_refused("auto", "blank.jsonl", &bytes, TRM_CORRUPT, "no documents in its 2 bytes");
 }
 
@@ -707,7 +462,7 @@ static void ids_beyond_the_vocabulary_are_named(void **state) {
     CHECK_OK(trm_tokenizer_characters("ab", 2, &t, &err), err);
     CHECK_OK(trm_tokenizer_save(t, in_folder("ab"), &err), err);
     trm_tokenizer_destroy(t);
-    write_file("abc.txt", "ababababcb", 10);
+    write_in_folder("abc.txt", "ababababcb", 10);
     check_refused("text", "abc.txt",
                   &(trm_text_options){.tokenizer = in_folder("ab"), .context = 2}, TRM_CORRUPT,
                   "byte 8: a character that the tokenizer has no token for");
@@ -728,7 +483,7 @@ static void shortened_files_are_named(void **state) {
         const trm_batch *batch;
         memset(text, 1 + form, BYTES);
         const char *name = form == 0 ? "shorter.bin" : "shorter.txt";
-        write_file(name, text, BYTES);
+        write_in_folder(name, text, BYTES);
         const trm_dataset_spec spec = {
             .path = in_folder(name),
             .batch_size = 10,
@@ -756,8 +511,8 @@ static void lack_of_memory_is_an_error(void **state) {
     trm_error err;
     (void)state;
     write_ids("memory.bin", false, 0, 20);
-    write_file("memory.txt", "abababababab", 12);
-    write_file("memory.jsonl", lines, sizeof lines - 1);
+    write_in_folder("memory.txt", "abababababab", 12);
+    write_in_folder("memory.jsonl", lines, sizeof lines - 1);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int64_t fails = 0;
         for (trm_status status = TRM_NOMEM; status != TRM_OK; fails++) {
@@ -795,11 +550,11 @@ static void kinds_are_found_by_names(void **state) {
     make_folder_in("only_text");
     make_folder_in("shakespeare");
     write_ids("kinds/a.bin", false, 0, 20);
-    write_file("kinds/a.txt", text, sizeof text - 1);
-    write_file("only_text/input.txt", text, sizeof text - 1);
-    write_file("shakespeare/train.txt", text, sizeof text - 1);
-    write_file("shakespeare/test.txt", text, sizeof text - 1);
-    write_file("kinds/a.jsonl", line, sizeof line - 1);
+    write_in_folder("kinds/a.txt", text, sizeof text - 1);
+    write_in_folder("only_text/input.txt", text, sizeof text - 1);
+    write_in_folder("shakespeare/train.txt", text, sizeof text - 1);
+    write_in_folder("shakespeare/test.txt", text, sizeof text - 1);
+    write_in_folder("kinds/a.jsonl", line, sizeof line - 1);
     /* a number of tokens asks for text, whose first lines may look like those of click data */
     const trm_text_options tokens_only = {.context = 3};
     const trm_dataset_spec plain = {
@@ -836,9 +591,6 @@ int main(void) {
         cmocka_unit_test(encoded_text_is_that_of_the_tokenizer),
         cmocka_unit_test(tiny_shakespeare_is_divided_as_by_nanogpt),
         cmocka_unit_test(documents_are_joined),
-        cmocka_unit_test(masked_samples_are_berts),
-        cmocka_unit_test(short_masked_samples_have_padding),
-        cmocka_unit_test(documents_are_samples),
         cmocka_unit_test(damaged_files_are_named),
         cmocka_unit_test(ids_beyond_the_vocabulary_are_named),
         cmocka_unit_test(shortened_files_are_named),

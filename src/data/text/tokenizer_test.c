@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tokenizers against values that the `tokenizers` package 0.23.3 gave (script/tokenizer_test
- * compares with the package itself), and against damaged files. */
+ * compares with the package itself), and against damaged files.
+ *
+ * Tokenizers are trained, saved and loaded in the test's folder. Any bytes must come back after
+ * encode and decode. A damaged folder is an error that names the file, and each allocation may
+ * fail. */
 #include "folder.h"
 #include "real_data.h"
 
@@ -21,16 +25,11 @@ static const char corpus[] =
     "\tThe rest rested, the tester tested the test (the other test).\n";
 static const char end_of_text[] = "<|endoftext|>";
 
-static void write_file(const char *name, const char *text, size_t bytes) {
-    trm_error err;
-    CHECK_OK(trmi_os_replace_file(NULL, in_folder(name), text, bytes, &err), err);
-}
-
 static trm_tokenizer *train_corpus(int64_t vocabulary) {
     trm_error err;
     trm_tokenizer *t;
     const char *special[] = {end_of_text}, *paths[] = {in_folder("corpus.txt")};
-    write_file("corpus.txt", corpus, sizeof corpus - 1);
+    write_in_folder("corpus.txt", corpus, sizeof corpus - 1);
     const trm_tokenizer_options options = {
         .vocabulary = vocabulary, .special_tokens = special, .special_count = 1};
     CHECK_OK(trm_tokenizer_train(paths, 1, &options, &t, &err), err);
@@ -374,16 +373,16 @@ static void damaged_folders_are_named(void **state) {
     CHECK_FAILS(trm_tokenizer_open(in_folder("nowhere"), &t, &err), TRM_IO, err, "no such");
     CHECK_OK(trmi_os_make_dirs(NULL, in_folder("pair"), &err), err);
     CHECK_FAILS(trm_tokenizer_open(in_folder("pair"), &t, &err), TRM_IO, err, "no tokenizer:");
-    write_file("pair/vocab.json", "{\"a\": 0, \"aa\": 1}", 17);
+    write_in_folder("pair/vocab.json", "{\"a\": 0, \"aa\": 1}", 17);
     CHECK_FAILS(trm_tokenizer_open(in_folder("pair"), &t, &err), TRM_IO, err, "merges.txt");
-    write_file("pair/merges.txt", "#version: 0.2\na a\nb\n", 20);
+    write_in_folder("pair/merges.txt", "#version: 0.2\na a\nb\n", 20);
     CHECK_FAILS(trm_tokenizer_open(in_folder("pair"), &t, &err), TRM_CORRUPT, err,
                 "merges.txt: line 3: 'b', two tokens");
-    write_file("pair/merges.txt", "#version: 0.2\r\na a\r\n\n", 21);
+    write_in_folder("pair/merges.txt", "#version: 0.2\r\na a\r\n\n", 21);
     CHECK_OK(trm_tokenizer_open(in_folder("pair"), &t, &err), err);
     trm_tokenizer_destroy(t);
     const char *empty = in_folder("empty.txt");
-    write_file("empty.txt", "", 0);
+    write_in_folder("empty.txt", "", 0);
     CHECK_FAILS(
         trm_tokenizer_train(&empty, 1, &(trm_tokenizer_options){.vocabulary = 300}, &t, &err),
         TRM_CORRUPT, err, "an empty file");

@@ -137,7 +137,7 @@ static void records_are_shown(void **state) {
         "\x07\x08";
     trmi_tfrecord_append(&file, example, sizeof example - 1);
     trmi_tfrecord_append(&file, "x", 1);
-    CHECK_OK(trmi_os_replace_file(NULL, in_folder("r"), file.data, file.length, &err), err);
+    write_in_folder("r", file.data, file.length);
     check_good(in_folder("r"), "tfrecord",
                "2 good records of 1 to 31 bytes\n  image/class/label: int64");
     flip_byte(in_folder("r"), (long)file.length - 1);
@@ -173,12 +173,10 @@ static void cifar_batches(void **state) {
     for (int i = 0; i < 20; i++) {
         batch[i * 3073] = (uint8_t)(i % 10);
     }
-    CHECK_OK(trmi_os_replace_file(NULL, in_folder("data_batch_1.bin"), batch, sizeof batch, &err),
-             err);
+    write_in_folder("data_batch_1.bin", batch, sizeof batch);
     check_good(in_folder("data_batch_1.bin"), "cifar10", "  label 9: 2\n");
     batch[3073 * 7] = 12;
-    CHECK_OK(trmi_os_replace_file(NULL, in_folder("data_batch_1.bin"), batch, sizeof batch, &err),
-             err);
+    write_in_folder("data_batch_1.bin", batch, sizeof batch);
     check_bad(in_folder("data_batch_1.bin"), TRM_CORRUPT,
               "record 7 at offset 21511: label 12, at most 9 expected");
     assert_int_equal(truncate(in_folder("data_batch_1.bin"), 1000), 0);
@@ -205,7 +203,7 @@ static trm_status describe_plan(const trm_probe *probe, bool json, trm_line_sink
 
 static void unknown_files_and_more_kinds(void **state) {
     trm_error err;
-    CHECK_OK(trmi_os_replace_file(NULL, in_folder("p"), "PLAN 1", 6, &err), err);
+    write_in_folder("p", "PLAN 1", 6);
     check_bad(in_folder("p"), TRM_CORRUPT, "unknown content, none of: checkpoint, directory of");
     const trm_inspect_options others = {.other_kinds = "rank table"};
     CHECK_FAILS(trm_inspect(in_folder("p"), &others, collect_line, NULL, &err), TRM_CORRUPT, err,
@@ -215,7 +213,7 @@ static void unknown_files_and_more_kinds(void **state) {
     text[0] = '\0';
     CHECK_OK(trm_inspect(in_folder("p"), &options, collect_line, NULL, &err), err);
     assert_string_equal(text, "a plan\n");
-    CHECK_OK(trmi_os_replace_file(NULL, in_folder("empty"), "", 0, &err), err);
+    write_in_folder("empty", "", 0);
     check_bad(in_folder("empty"), TRM_CORRUPT, "empty, none of");
     CHECK_FAILS(trm_inspect(in_folder("missing"), NULL, collect_line, NULL, &err), TRM_IO, err,
                 "No such");
