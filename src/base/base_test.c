@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of base: error record, shapes, memory, random numbers, files, queue, checksums, halves. */
+/* Tests of base: error record, messages, shapes, memory and arenas, random numbers, files, queue,
+ * checksums, 16-bit floats, reports.
+ *
+ * Random numbers and checksums are compared with published vectors, because files and resumed runs
+ * depend on their bits. trmi_alloc_fail_after makes single allocations fail. */
 #include "check.h"
 
 #include "base/cpu.h"

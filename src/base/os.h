@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/os.h: the operating system: durable files, clocks, CPUs, memory of the process. Everything
- * that writes files durably goes through the table trmi_os, so that tests can replace it (full
- * disk, failing fsync, a crash at the k-th call). */
+/* base/os.h: the operating system: durable files, clocks, CPUs, memory of the process
+ * (os_linux.c). Facts about other processes are in base/process.h.
+ *
+ * Everything that writes files durably goes through the table trmi_os, so that tests can replace
+ * it (full disk, failing fsync, a crash at the k-th call). Where the kernel does not report a
+ * number, the comment of the function says what it returns instead. Times are seconds, sizes
+ * bytes. Any thread may call any function. */
 #ifndef TRMI_BASE_OS_H
 #define TRMI_BASE_OS_H
 

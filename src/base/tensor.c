@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Types, shapes and tensors (trireme/base.h): sizes with overflow checks, comparisons, names and
- * texts for messages. Pure functions; a shape has at most TRM_MAX_RANK dimensions, and dimensions
- * beyond its rank mean nothing. */
+ * texts for messages. Pure functions, which any thread may call; nothing is allocated.
+ *
+ * A shape has at most TRM_MAX_RANK dimensions, and dimensions beyond its rank mean nothing. A
+ * count of elements or bytes that does not fit in 63 bits is -1. */
 #include "trireme/base.h"
 
 #include "base/arguments.h"

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Measures the time of one thread for a sample, beside libjpeg-turbo's own decode of the same
- * bytes. */
+ * bytes: `trireme bench data` prints both.
+ *
+ * Times are CPU seconds of the calling thread, which other processes do not change. The dataset
+ * must have no worker threads, so that this thread fills the batches. What is compared belongs to
+ * the same samples: a batch is filled, and then its images are decoded alone. A dataset with a
+ * sample that is no JPEG has no second figure. */
 #include "bench/bench.h"
 
 #include "data/pipeline/dataset.h"

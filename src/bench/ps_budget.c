@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures a large table within its budget: the forecast, the memory that it took, and the rate of
- * training. */
+/* Measures a large table of a parameter server within a budget of memory: `trireme bench ps
+ * --budget`.
+ *
+ *     find_most_rows   the rows whose forecast (trmi_rows_forecast) just fits
+ *     choose_shards    the number of shards that uses the budget best
+ *     fill_and_train   creates all rows, trains random ones, reports memory and rates
+ *
+ * Server and client are in this process and speak without a network, so that the growth of the
+ * process while rows are created is the table's memory. Keys come from a counter and a fixed seed:
+ * each run pushes the same ones. */
 #include "bench/ps_bench.h"
 
 #include "base/checked.h"

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies boxes of tensors (box_walk.h): the loops over a box, joined where both sides are
- * contiguous, and moves along them. Used by exchanges of split programs and by gathers of whole
- * variables. */
+/* Copies boxes of tensors between a tensor and a packed buffer, or between two tensors
+ * (box_walk.h). Exchanges of split programs and gathers of whole variables use it.
+ *
+ * A walk is the loops over the box: from the outermost to the innermost, each with a length and a
+ * step on either side, in elements of the tensor's memory order. Loops of one turn are left out,
+ * and neighbouring loops are joined where both sides are contiguous, so that most boxes are a few
+ * calls of memcpy. A walk is made at creation; running it allocates nothing. */
 #include "exec/box_walk.h"
 
 #include "base/checked.h"

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests gradients that stay in factors (update_factors.c): compares the optimiser with its dense
- * form, and a network with itself when a caller reads its gradients. */
+/* Gradients that stay in factors (exec/optimizer/update_factors.c): a product dy^T x that no rank
+ * sums is never written; the optimiser multiplies the factors.
+ *
+ * The optimiser is compared with its dense form for every rule, and a network with itself when a
+ * caller reads its gradients, which makes the products. A gradient that is not finite must be
+ * found in the factors of the same batch. */
 #include "check.h"
 #include "optimizer_case.h"
 

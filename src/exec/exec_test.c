@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small convolutional network through plan and exec on the reference back-end: gradients against
- * finite differences, fused against unfused, recomputed against kept, memory without overlaps. */
+/* A small convolutional network (build_network: every pattern of a residual network) through plan
+ * and exec.
+ *
+ * Gradients are compared with finite differences, the fast back-end with the reference, fused with
+ * unfused programs, recomputed with kept values, accumulated with larger batches, mixed precision
+ * with float32. compare_training runs ten steps of two executors and compares every loss and, at
+ * the end, every variable. Further tests: memory without overlaps, frozen parameters, and errors
+ * that name the input or the value at fault. */
 #include "check.h"
 
 #include "exec/exec.h"
@@ -114,7 +120,7 @@ static void gradients_match_finite_differences(void **state) {
 }
 
 /* Ten steps of both; every loss and finally every variable agree. */
-static void same_training(trm_exec *a, trm_exec *b, double tolerance) {
+static void compare_training(trm_exec *a, trm_exec *b, double tolerance) {
     trm_error err;
     for (int step = 0; step < 10; step++) {
         CHECK_OK(trm_exec_forward_backward(a, &err), err);
@@ -143,9 +149,9 @@ static const trm_optimizer_options momentum = {
     .kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3};
 
 static void fusion_changes_nothing(void **state) {
-    same_training(make_exec(false, (trm_exec_options){.optimizer = momentum}),
-                  make_exec(false, (trm_exec_options){.optimizer = momentum, .fusion = TRM_OFF}),
-                  2e-5);
+    compare_training(make_exec(false, (trm_exec_options){.optimizer = momentum}),
+                     make_exec(false, (trm_exec_options){.optimizer = momentum, .fusion = TRM_OFF}),
+                     2e-5);
 }
 
 /* Lists the kinds of a program's steps in their order. */
@@ -177,10 +183,10 @@ static void expanded_loss_equals_fused(void **state) {
     trm_exec_destroy(written_fused);
     trm_exec_destroy(fused);
     fused = make_exec(true, (trm_exec_options){.optimizer = momentum});
-    same_training(
+    compare_training(
         fused, make_exec(true, (trm_exec_options){.optimizer = momentum, .fusion = TRM_OFF}), 2e-5);
-    same_training(make_exec(true, (trm_exec_options){.optimizer = momentum}),
-                  make_exec(false, (trm_exec_options){.optimizer = momentum}), 0);
+    compare_training(make_exec(true, (trm_exec_options){.optimizer = momentum}),
+                     make_exec(false, (trm_exec_options){.optimizer = momentum}), 0);
 }
 
 /* Layers 0, 1 and 3 are made again, 1 from what was made again of 0; 2 is kept. */
@@ -198,8 +204,8 @@ static void every_third_output_is_kept(void **state) {
 #ifdef TRIREME_ONEDNN
 static void fast_backend_equals_reference(void **state) {
     trm_exec_options fast = {.optimizer = momentum, .backend = "onednn", .tuning_file = ""};
-    same_training(make_exec(false, fast),
-                  make_exec(false, (trm_exec_options){.optimizer = momentum}), 1e-4);
+    compare_training(make_exec(false, fast),
+                     make_exec(false, (trm_exec_options){.optimizer = momentum}), 1e-4);
 }
 #endif
 
@@ -331,7 +337,6 @@ static void decay_takes_what_it_is_told(void **state) {
     }
 }
 
-/* No two buffers that live at the same time share bytes, unless one is the other's alias. */
 /* Segments that are computed again in backward: the same losses, gradients and variables, with the
  * rule for norms and without it; less memory. */
 static void recomputed_segments_keep_the_bits(void **state) {
@@ -359,7 +364,7 @@ static void recomputed_segments_keep_the_bits(void **state) {
         assert_true(repeated >= LAYERS);
         assert_true(again->program->arena_bytes[TRMI_ARENA_ACTIVATION] <=
                     kept->program->arena_bytes[TRMI_ARENA_ACTIVATION]);
-        same_training(again, kept, 0);
+        compare_training(again, kept, 0);
     }
     trm_error err;
     trm_graph *g;
@@ -450,6 +455,7 @@ static void frozen_parameters_stay(void **state) {
     assert_non_null(strstr(err.message, "parameters are frozen"));
 }
 
+/* No two buffers that live at the same time share bytes, unless one is the other's alias. */
 static void buffers_do_not_overlap(void **state) {
     trm_exec *exec = make_exec(false, (trm_exec_options){0});
     const trm_program *p = exec->program;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of the shape rules of every operator: what they refuse, and that the message has both
- * shapes. */
+/* The rows of the operator table: shape rules, what they refuse with one sentence that has both
+ * shapes, costs; scopes and initial values.
+ *
+ * Each refusal is a case with the words that its message must have. Gradients are checked in
+ * exec/ref/ref_gradient_test.c, values in ref_golden_test.c. */
 #include "check.h"
 
 #include "base/rng.h"

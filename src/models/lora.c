@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Low-rank adapters (Hu et al. 2021) of linear layers: y + (alpha / rank) B A x beside frozen
- * weights. Names and initial values are those of Hugging Face's peft: A [rank, inputs] uniform, B
- * [outputs, rank] zero, so that training begins with the network's own outputs. */
+ * weights.
+ *
+ *     trmi_lora_check          options against the model's layers, once, before building
+ *     trmi_lora_layer          lists the layers that get an adapter
+ *     trmi_lora_add            A, B and the sum, behind a layer
+ *     trmi_lora_freeze_others  all parameters of the model but the adapters
+ *
+ * Language models and ViT call them (models/blocks.h). Names and initial values are those of
+ * Hugging Face's peft: A [rank, inputs] uniform, B [outputs, rank] zero, so that training begins
+ * with the network's own outputs. */
 #include "models/lora.h"
 
 #include "graph/graph_ir.h"

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of the networks: parameter counts and names are those of the literature and of other
- * frameworks. */
+/* The networks of trireme/nn.h: parameter counts and names are those of the literature and of
+ * other frameworks (torchvision, transformers), so that their weights can be loaded.
+ *
+ * Only graphs are built, none is run. Options that cannot be must be answered by an error of the
+ * graph that names them. */
 #include "check.h"
 
 #include "graph/graph_ir.h"

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Residual networks (He et al., 2015, arXiv:1512.03385) of depth 18 to 152. Parameter names are
- * those of torchvision, so that its checkpoints can be loaded. The stride of a bottleneck is in its
- * 3x3 convolution (ResNet v1.5), as in torchvision. */
+/* Residual networks (He et al., 2015, arXiv:1512.03385) of depth 18 to 152: image [N, C, H, W] -->
+ * logits [N, classes].
+ *
+ * Parameter names are those of torchvision, so that its checkpoints can be loaded. The stride of a
+ * bottleneck is in its 3x3 convolution (ResNet v1.5), as in torchvision. Two stems: that of
+ * ImageNet (7x7, stride 2, pooling) and that of small images (3x3). An unknown depth is an error
+ * of the graph. */
 #include "trireme/nn.h"
 
 #include "graph/graph_ir.h"

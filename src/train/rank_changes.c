@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of rank_changes.h, and the one for ranks that stay as they are: its functions do
- * nothing, or give the answers of a job whose ranks are those with which it began. So the training
- * loop needs no test for elastic jobs. */
+/* Chooses what a model does when the ranks of its job change (rank_changes.h), and has the table
+ * for ranks that stay as they are: its functions do nothing, or give the answers of a job whose
+ * ranks are those with which it began. So the training loop needs no test for elastic jobs. The
+ * table of elastic jobs is in elastic.c.
+ *
+ * Invariant: the last row of `table` takes all options, so that one is always found. */
 #include "train/rank_changes.h"
 
 extern const trmi_rank_changes trmi_changes_elastic;

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The step loop on a small network over the generated shapes, with the reference back-end. */
+/* The training loop on a small network over the generated shapes, with the reference back-end:
+ * epochs, sink mode, callbacks, checkpoints, resuming, refusals.
+ *
+ * A `job` is a model with the data that it trains on and is evaluated with. Two ways to the same
+ * training (in one or in two calls, in sink mode, after a resume) must give the same bits in all
+ * variables (compare_variables). Failures of the disk come from tests/fault_os.h. */
 #include "fault_os.h"
 #include "folder.h"
 
@@ -90,7 +95,7 @@ static void end_job(job *j) {
 }
 
 /* All variables of both, bit for bit. */
-static void assert_same_bits(const job *a, const job *b) {
+static void compare_variables(const job *a, const job *b) {
     trm_exec *x = trm_model_exec(a->model), *y = trm_model_exec(b->model);
     assert_int_equal(trm_exec_step(x), trm_exec_step(y));
     for (int32_t i = 0; i < trm_exec_variable_count(x); i++) {
@@ -224,7 +229,7 @@ static void sink_mode_gives_the_same_bits(void **state) {
                              &(trm_train_options){.data = b.train, .until_epoch = 3, .sink = true},
                              &err),
              err);
-    assert_same_bits(&a, &b);
+    compare_variables(&a, &b);
     end_job(&a);
     end_job(&b);
 }
@@ -408,7 +413,7 @@ static void training_continues_where_it_was(void **state) {
                                  &(trm_train_options){.data = b.train, .until_step = steps}, &err),
                  err);
     }
-    assert_same_bits(&a, &b);
+    compare_variables(&a, &b);
     end_job(&a);
     end_job(&b);
 }
@@ -641,12 +646,12 @@ static void resumed_equals_uninterrupted(void **state) {
                             &err);
         assert_int_equal(status, w.request ? TRM_CANCELLED : TRM_OK);
         CHECK_OK(trm_model_resume(second.model, folder, &err), err);
-        assert_same_bits(&first, &second);
+        compare_variables(&first, &second);
         CHECK_OK(trm_model_train(second.model,
                                  &(trm_train_options){.data = second.train, .until_epoch = 3},
                                  &err),
                  err);
-        assert_same_bits(&straight, &second);
+        compare_variables(&straight, &second);
         end_job(&first);
         end_job(&second);
         CHECK_OK(trmi_os_remove_tree(NULL, folder, &err), err);

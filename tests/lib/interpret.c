@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The interpreter of graphs (contracts in interpret.h): one tensor a value; a run calls the
- * reference kernel of each operator in the order of the graph. */
+ * reference kernel of each operator in the order of the graph. Tests use it where they want values
+ * of a graph without the compiler, for gradients by differences for instance.
+ *
+ * Every value is kept after a run, in plain layout. With `in_double` all floats are float64,
+ * whatever the graph says, so that results are exact enough to compare others with. */
 #include "tests/lib/interpret.h"
 
 #include "exec/ref/ref.h"

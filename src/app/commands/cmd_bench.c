@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench train: training steps on random batches that cost nothing to make, by one process or by
- * the ranks and roles of a job. The first WARM_STEPS are not timed; the statistics are of the
- * steps after them. */
+ * the ranks and roles of a job.
+ *
+ *     app_run_bench_train --> trains with the callback note_step --> tell_train prints on rank 0
+ *
+ * The first WARM_STEPS are not timed; times, waiting and throughput are of the steps after them. A
+ * step's seconds are those that the training loop reports (trm_progress.step_seconds). Scripts of
+ * bench/ read the JSON event "bench". */
 #include "app/models/models.h"
 #include "app/commands/bench.h"
 

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer train, encode, decode: learns byte-pair tokens from text files, and converts between
- * text and token ids (trireme/data.h). Ids are read and written as numbers in text, or as a
- * .bin file. */
+ * text and token ids through the public functions of trireme/data.h.
+ *
+ *     train    files of text            --> a folder for --tokenizer
+ *     encode   text, whole or by lines  --> ids, printed or in a .bin file
+ *     decode   ids, as text or .bin     --> text, printed, in a file or in the JSON event
+ *
+ * A file is read whole, so its text and its ids are in memory at the same time. stdout has nothing
+ * but the ids or the text, so that commands can be joined by pipes; all else is a message or, with
+ * --json, an event. The functions end with an exit code and free what they opened. */
 #include "app/app.h"
 
 #include "trireme/data.h"

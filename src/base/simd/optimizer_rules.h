@@ -82,7 +82,10 @@ TRMI_INLINE lane adagrad_lane(const trmi_rule *r, lane x) {
     return x;
 }
 
-/* Applies FTRL-Proximal (McMahan et al., 2013): s0 = n, the sum of squared gradients; s1 = z. */
+/* Applies FTRL-Proximal (McMahan et al., 2013), with s0 = n and s1 = z:
+ *   n' = n + g^2; z += g - (sqrt(n') - sqrt(n)) / lr w
+ *   w = 0 where |z| <= l1, else -(z - sign(z) l1) / (sqrt(n') / lr + curve)
+ * with curve = 2 l2 + beta / lr. */
 TRMI_INLINE lane ftrl_lane(const trmi_rule *r, lane x) {
     x.g = scaled_gradient(r, x.w, x.g);
     vf n = vf_fma(x.g, x.g, x.s0), root = vf_sqrt(n);

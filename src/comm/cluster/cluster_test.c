@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests how a process finds its role: TF_CONFIG in both dialects, guide 000's flags, launchers,
- * their precedence, and sources that disagree. */
+/* How a process finds its role: TF_CONFIG in both dialects, guide 000's flags, the variables of
+ * launchers, rank tables, their precedence, and sources that disagree.
+ *
+ * Variables come from tables of the test (trmi_environment), never from the process. Each refused
+ * description is a case with the words that its message must have; bench/faults.sh has more of
+ * them for the program (bench/faults/tf_config.txt). */
 #include "check.h"
 
 #include "trireme/dist.h"

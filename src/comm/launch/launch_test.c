@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The launcher with small shell programs: ends, failures, signals, time limits, orphans, roles. */
+/* The launcher (trm_launch) with small shell programs as ranks: how a job ends, failures, signals,
+ * time limits, orphans, roles.
+ *
+ * launch_script runs a job in this process and collects what ranks and launcher write;
+ * launcher_under_signal gives the launcher a process of its own. Tests look at exit codes, at
+ * these texts and at /proc: no process of the job may be left. All files are in one temporary
+ * folder. */
 #include "check.h"
 
 #include "trireme/dist.h"

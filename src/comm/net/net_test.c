@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every collective over networks: simulated, TCP, flat and in two levels, by every algorithm; and
- * what happens when the network or a rank misbehaves. */
+/* Collectives between hosts: every collective of tests/collective_cases.h over a simulated network
+ * and over TCP, flat and in two levels, by every algorithm; and what happens when the network or a
+ * rank misbehaves.
+ *
+ * The simulated network (tests/lib/sim.c, engine "sim") delays, reorders and flips frames, closes
+ * or stalls, all by a seed. Ranks are told which host they are on. Results are computed from the
+ * definition, so algorithms are not compared with each other. */
 #include "collective_cases.h"
 #include "ordered_sum.h"
 

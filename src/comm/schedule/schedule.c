@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Schedules: names of the algorithms, which algorithm can do which kind, and the table of
- * generators. A generator appends the steps of one rank to a schedule (schedule.h); the generators
- * are in schedule_kinds.c and schedule_rooted.c. */
+/* Schedules: names of the algorithms, which algorithm can do which kind of collective, and the
+ * table of generators. The network engine (comm/net) asks for a schedule by kind, algorithm, rank
+ * and counts, and a runner executes it.
+ *
+ * A generator appends the steps of one rank to a schedule (schedule.h); the generators are in
+ * schedule_kinds.c and schedule_rooted.c. They are pure: each rank makes its own steps without a
+ * message, and the steps of all ranks fit together because all are given the same request. */
 #include "comm/schedule/schedule.h"
 
 #include "base/error.h"

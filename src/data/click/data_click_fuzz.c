@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Click files end to end: the bytes as Criteo, CSV (with bags), libsvm, slots and a vocabulary. The
- * first byte chooses. */
+/* Fuzz target: click files end to end. The first byte chooses the reader (Criteo, CSV with bags,
+ * libsvm, slots, a vocabulary), the others are the file.
+ *
+ * A reader may refuse any bytes, but a dataset that opens gives each batch or an error that names
+ * the file, and neither crashes nor reads outside of its memory (address sanitizer). */
 #include "fuzz_seed.h"
 
 #include "trireme/data.h"

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every transform against an obvious scalar twin, and the inner loops against each other. */
+/* Every transform of images against an obvious scalar twin of this file, and the inner loops of
+ * all instruction sets against each other.
+ *
+ * Images are noise that follows from a key (fill_noise), and crops and flips follow from the seed,
+ * so that a twin throws the same dice as the transform. Twins compute in double from the
+ * definition; results may differ from theirs by rounding, those of two instruction sets by no
+ * bit. */
 #include "check.h"
 
 #include "base/cpu.h"

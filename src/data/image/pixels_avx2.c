@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loops of data/image/pixels.h for AVX2 with FMA. Each has a vector part and a scalar rest,
- * which uses the same fused multiply-add, so that a pixel's value does not depend on its
- * position. */
+/* The loops of data/image/pixels.h for AVX2 with FMA; pixels.c takes them where the CPU has both.
+ * Pixels are interleaved bytes, red green blue.
+ *
+ * Each loop has a vector part and a scalar rest, which uses the same fused multiply-add, so that a
+ * pixel's value does not depend on its position. The plain loops of pixels.c define the results,
+ * and data_transform_test compares both. */
 #if defined(__x86_64__)
 #include "data/image/pixels.h"
 

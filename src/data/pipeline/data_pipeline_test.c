@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Order, shards, threads, resume, and the CIFAR-10 and generated sources. */
+/* The pipeline from a source to batches: order, shards, threads, prefetching, resuming, and the
+ * CIFAR-10 and generated sources.
+ *
+ * Two pipelines of one description must give the same batches in the same order whatever the
+ * number of threads, and a seek must continue bit for bit. After the first batch nothing may be
+ * allocated: trmi_alloc_fail_after would make it fail. */
 #include "folder.h"
 #include "real_data.h"
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Documents from lines of JSON (contract in json_lines.h): each line is an object, of which one
- * member is the text. */
+/* Documents from files of lines (contracts in json_lines.h): of JSON lines, each an object of
+ * which one member is the text, or of plain lines, each a document. Empty lines are none.
+ *
+ * A line that is not such an object is CORRUPT, with its number and column. The texts are copied
+ * one after the other, because escapes make them shorter than the file. */
 #include "data/text/json_lines.h"
 
 #include "base/error.h"

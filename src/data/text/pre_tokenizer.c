@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pre-tokenizers, each alternative of the regular expression by hand. An expression takes the first
- * alternative that matches at a place, and repeats as often as it can; \s+(?!\S) gives one
- * character back where something follows the space. */
+/* Cuts a text into the pieces within which byte pairs are merged (contract in pre_tokenizer.h).
+ * Each alternative of the published regular expressions is written by hand.
+ *
+ * An expression takes the first alternative that matches at a place, and repeats as often as it
+ * can; \s+(?!\S) gives one character back where something follows the space. Every take_ function
+ * returns the bytes of its match at the reader's place, 0 for none, and moves nothing; together
+ * they match at any place, so that a text is cut without a gap. tests/tokenizer_test.sh compares
+ * the pieces with those of the `tokenizers` package. */
 #include "data/text/pre_tokenizer.h"
 
 #include "data/text/unicode.h"

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any number of ranks and threads, the same bits: losses, parameters, slots and running statistics.
- */
+/* Strict determinism: any number of ranks and threads and any option has the same bits: losses,
+ * parameters, slots and running statistics.
+ *
+ * The reference is one rank with one thread. Networks of images, tables and transformers run on
+ * threads as ranks (tests/ranks.h). Blocks change the order of sums, so against a program without
+ * blocks values agree only to the last digits. A NaN in any block must stop all ranks. */
 #include "check.h"
 
 #include "exec/exec.h"

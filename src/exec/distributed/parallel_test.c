@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* n ranks with b samples each against one rank with n * b; and the ways to reduce against each
- * other. */
+/* Data parallel: n ranks with b samples each against one rank with n * b, and the ways to reduce
+ * gradients against each other.
+ *
+ * play_job runs a network on ranks, as threads or as forked processes (tests/ranks.h), and gives
+ * what each rank saw: losses, parameters, slots. Where sums have the same order the bits must be
+ * equal; elsewhere the difference is bounded by rounding. "Still" gradients are those of
+ * convolution taps that meet only padding (exec/distributed/zero_gradients.c): they must neither
+ * travel nor miss their update. */
 #include "check.h"
 
 #include "exec/exec.h"

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The way `split`: the graph is cut operator by operator over a mesh of ranks
- * (plan/partition/partition.h), so that each rank has a program of its own. This file says what the
- * executor does with such a program; split_plan.c, split_groups.c and split_variables.c do it. */
+ * (plan/partition/partition.h), so that each rank has a program of its own. This file has the
+ * hooks (trmi_way_split); split_plan.c, split_groups.c and split_variables.c do the work.
+ *
+ * All ranks call the hooks in the same order (distribution.c). Those that speak to other ranks,
+ * plan and connect, are collective. */
 #include "exec/exec.h"
 #include "exec/exec_memory.h"
 #include "exec/distributed/ranks_state.h"

@@ -170,8 +170,8 @@ void trmi_update_drop_gathered(trmi_update *update);
  * nearest cache, so that a watcher that copies a piece costs little. */
 enum { TRMI_UPDATE_PIECE = 2048 };
 /* Returns the piece that element `at` of the ranges lies in; -1: it is of no block. Pieces of
- * different blocks have different numbers, in the order of the blocks. *end: the first element after
- * that piece. */
+ * different blocks have different numbers, in the order of the blocks. *end: the first element
+ * after that piece. */
 int64_t trmi_update_find_piece(const trmi_update *update, int64_t at, int64_t *end);
 /* Where a run copies the parameters of a piece before it changes them. */
 typedef struct trmi_update_old {

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/optimizer/update_kernels.c: the loops of update_kernels.h, compiled for each instruction set
- * (base/simd/isa.h). The rules are those of
- * base/simd/optimizer_rules.h; RULE makes the pass over rows. */
+/* exec/optimizer/update_kernels.c: the loops of update_kernels.h, compiled for each instruction
+ * set (base/simd/isa.h); update.c chooses the table of the present CPU.
+ *
+ * The rules are those of base/simd/optimizer_rules.h, in three forms: a pass over contiguous
+ * elements, a pass over rows of a table that lie anywhere (RULE), and one that reads the slots in
+ * one half of the memory and writes them to the other (turns). All three give an element the same
+ * bits, on every instruction set. Loops are single-threaded: the caller cuts the ranges. */
 #include "exec/optimizer/update_kernels.h"
 
 #include "base/simd/isa.h"

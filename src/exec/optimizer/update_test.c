@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimiser against PyTorch's trajectories (tests/golden/optimizers.h), against itself for
- * every instruction set and thread count, sparse against dense; loss scaling. */
+/* The optimiser (update.h) against PyTorch's trajectories (tests/golden/optimizers.h), against
+ * itself for every instruction set and thread count, and sparse against dense; loss scaling.
+ *
+ * A trajectory is several steps with gradients of the golden file; each value must agree to
+ * rounding. For instruction sets and threads every bit must agree. A gradient that is not finite
+ * must change nothing. Slots in shared memory are in update_slots_test.c. */
 #include "check.h"
 #include "optimizer_case.h"
 

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reference kernels against PyTorch's numbers (tests/golden/operators.h), and guide 002's
- * SoftmaxCrossEntropyExpand of small operators against the fused loss. */
+/* The reference kernels against PyTorch's numbers (tests/golden/operators.h, made by
+ * tests/golden/operators.py), and guide 002's SoftmaxCrossEntropyExpand of small operators against
+ * the fused loss.
+ *
+ * An operator runs in the interpreter (tests/lib/interpret.h), forward and backward, with the
+ * inputs of the golden file. These numbers define what an operator computes; all faster kernels
+ * are compared with the reference. */
 #include "check.h"
 
 #include "tests/lib/interpret.h"

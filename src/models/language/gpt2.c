@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPT-2 (Radford et al. 2019), and GPT-2 with experts in its blocks (Fedus et al. 2021). Names,
- * shapes and initial values of parameters are those of Hugging Face's transformers, whose linear
- * layers in GPT-2 have weights [inputs, outputs]; the experts' are [experts, outputs, inputs]. */
+/* GPT-2 (Radford et al. 2019), and GPT-2 with experts in its blocks (Fedus et al. 2021): two rows
+ * of the registry in language.c, which checks the options and calls these functions.
+ *
+ *     tokens [B, T] --> embeddings + positions --> blocks --> norm --> hidden [B, T, width]
+ *
+ * Names, shapes and initial values of parameters are those of Hugging Face's transformers, whose
+ * linear layers in GPT-2 have weights [inputs, outputs]; the experts' are [experts, outputs,
+ * inputs]. With a cache of keys (generation) the tokens of a call do not begin at position 0. */
 #include "models/language/language.h"
 
 #include "models/blocks.h"

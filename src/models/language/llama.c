@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Llama (Touvron et al. 2023): RMS norm, rotary positions, SwiGLU, no biases, heads that share keys
- * (Ainslie et al. 2023). Names, shapes and initial values of parameters are those of Hugging Face's
- * transformers. */
+/* Llama (Touvron et al. 2023): RMS norm, rotary positions, SwiGLU, no biases, heads that share
+ * keys (Ainslie et al. 2023): a row of the registry in language.c, which checks the options and
+ * calls these functions.
+ *
+ *     tokens [B, T] --> embedding --> blocks --> norm --> hidden [B, T, width]
+ *
+ * Names, shapes and initial values of parameters are those of Hugging Face's transformers. The
+ * output layer is the table of tokens, unless the options untie it. */
 #include "models/language/language.h"
 
 #include "models/blocks.h"

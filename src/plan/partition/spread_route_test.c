@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of routes for every pair of spreads on small meshes: the result of the route, played on all
- * ranks in memory, and its price, compared with a search over the graph of all spreads. */
+/* Routes for every pair of spreads on small meshes: the result of a route, played on all ranks in
+ * memory (tests/lib/spreads.h), and its price, compared with a search over the graph of all
+ * spreads.
+ *
+ * So a route is both right (each rank ends with its part) and cheapest. With a limit of memory the
+ * cheapest route within the limit is expected. */
 #include "check.h"
 #include "tests/lib/spreads.h"
 

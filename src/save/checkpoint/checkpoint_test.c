@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of checkpoints: round trip, damage, pruning, the lock. Faults: checkpoint_fault_test.c. */
+/* Checkpoints in a folder: round trip, damage, pruning, marks of readers, the lock of the writer.
+ * Failing system calls and crashes are in checkpoint_fault_test.c.
+ *
+ * Each test writes real files into a folder of its own. Damage is one changed byte or a shorter
+ * file; the newest good checkpoint must then be opened, and the message must name the damaged
+ * one. */
 #include "check.h"
 
 #include "base/error.h"

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading event records: time and step, then each value of the event is passed to a function. Field
- * numbers are those of tensorflow/core/util/event.proto and framework/summary.proto. A record has
- * passed its checksum, so a message that cannot be parsed was written wrongly: CORRUPT. */
+/* Reads event records (TensorBoard's format): time and step, then each value of the event is
+ * passed to a function of the caller. `trireme inspect` and the tests of event files use it; the
+ * caller has found the record and checked its checksum (record.c).
+ *
+ * Field numbers are those of tensorflow/core/util/event.proto and framework/summary.proto; other
+ * fields are skipped. As the checksum is right, a message that cannot be parsed was written
+ * wrongly: CORRUPT. */
 #include "save/events/events.h"
 
 #include "base/error.h"

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of event files and metrics: golden bytes, what readers will see, faults while appending. */
+/* Event files, CSV, JSON lines and records of runs: the bytes that TensorBoard's own writer makes,
+ * what readers see, faults while appending.
+ *
+ * A file must consist of whole records after every failed write: the failing disk is
+ * tests/fault_os.h. Event files are read back by events_decode.c. */
 #include "folder.h"
 #include "fault_os.h"
 

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `trireme inspect` of an ONNX model: number of nodes by operator, inputs, outputs, weights. The
- * file is parsed whole, but no operator is interpreted, so models of other programs can be looked
- * at. */
+/* `trireme inspect` of an ONNX model: number of nodes by operator, inputs, outputs, weights. Its
+ * row of the table of kinds (inspect.c) has is_onnx, which recognises a model, and the function
+ * that describes it.
+ *
+ * The file is parsed whole, but no operator is interpreted, so models of other programs can be
+ * looked at. ONNX has no signature: a file is taken for one if it begins with a version and all of
+ * it parses. */
 #include "save/inspect/inspect.h"
 #include "save/formats/onnx.h"
 

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The estimator: its configuration's rules, one process alone, and all roles of a job in threads.
- */
+/* The estimator (train/estimator/estimator.h): rules of its configuration, one process that trains
+ * and evaluates in turn, and all roles of a job as threads of this process.
+ *
+ * Refused configurations are cases with the words that their message must have. A job has ended
+ * when the threads of all roles have; its folder then has the checkpoints, evaluations and exports
+ * that the configuration promises. */
 #include "folder.h"
 
 #include "trireme/data.h"

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters on servers against one device: the same description, the same numbers. */
+/* A model whose parameters are on servers against the same model on one device: the same
+ * description, the same numbers.
+ *
+ * Servers and workers are threads of this process. In every mode in which an order of updates
+ * exists (synchronous, one asynchronous worker, hybrid, strict) losses and rows must equal those
+ * of one device that trains the whole batch; in strict mode bit by bit. Several asynchronous
+ * workers have no such order: there each sample must be used once an epoch. */
 #include "click_shard.h"
 
 #include "trireme/train.h"

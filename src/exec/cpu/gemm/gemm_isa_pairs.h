@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/cpu/gemm/gemm_isa_pairs.h: rows and panels of bfloat16 pairs; the part of gemm_kernels.c
- * that differs where the tile multiplies pairs. */
+ * that differs where the tile multiplies pairs (PAIRS). gemm_kernels.c includes it once, after its
+ * vectors (vec, vec_bits, NR).
+ *
+ * A pair is two neighbouring elements along k, the summed dimension, in one 32-bit lane: the first
+ * in the low half. So rows have half as many lanes as elements, and an odd last element is paired
+ * with zero. */
 
 /* Numbers in one float of a row or panel. */
 enum { PAIR = 2 };

@@ -16,8 +16,8 @@
 
 /* Tiles of a timed run, runs (the best counts), and numbers of threads whose rates are kept. */
 enum { TILES = 400, TRIALS = 3, THREADS_MAX = 1024 };
-/* Bytes that a timed copy moves for each thread, beyond any L2; more than four threads together copy
- * no more than four, which is beyond any L3 that they share. */
+/* Bytes that a timed copy moves for each thread, beyond any L2; more than four threads together
+ * copy no more than four do, which is beyond any L3 that they share. */
 enum { COPY_BYTES = 24 << 20, COPY_THREADS_MAX = 4 };
 /* Seconds of a run that has not been timed, for lack of memory: the rate is then far too low, which
  * makes plans slower but no less correct. */
