@@ -411,7 +411,7 @@ typedef struct bits {
     trm_precision precision;
 } bits;
 
-/* The same bits under every layout. */
+/* Checks that every layout of ranks has the same bits. */
 static inline void try_bits(const bits *how, int layouts) {
     /* Three axes take long to partition: in long runs. */
     static const char *const meshes[] = {"2", "2x2", "3", "4", "2x3",

@@ -144,8 +144,7 @@ static inline void ranks_run(int size, int ranks_per_host, bool forked, rank_bod
     trmi_job_destroy(job);
 }
 
-/* The same with a communicator for each rank, created before the body and destroyed after it.
- */
+/* A body of a rank that has a communicator, created before it and destroyed after it. */
 typedef void joined_body(rank_context *context, trm_comm *comm);
 typedef struct joined_start {
     joined_body *body;

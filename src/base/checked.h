@@ -14,7 +14,7 @@ static inline bool trmi_mul_i64(int64_t a, int64_t b, int64_t *out) {
 static inline bool trmi_add_i64(int64_t a, int64_t b, int64_t *out) {
     return !__builtin_add_overflow(a, b, out);
 }
-/* The same for size_t. */
+/* Compute *out = a op b for size_t. False: the result does not fit; *out is then undefined. */
 static inline bool trmi_mul_size(size_t a, size_t b, size_t *out) {
     return !__builtin_mul_overflow(a, b, out);
 }

@@ -33,7 +33,7 @@ const trmi_cpu_features *trmi_cpu(void);
 #if defined(__x86_64__)
 #define TRMI_CPU_CHOICE(name)                                                                      \
     (trmi_cpu()->avx512 ? name##_avx512 : trmi_cpu()->avx2 ? name##_avx2 : name##_plain)
-/* The same for kernels with a fourth version, which uses bfloat16 instructions. */
+/* Selects among four versions: the fourth, _avx512bf16, uses bfloat16 instructions. */
 #define TRMI_CPU_CHOICE_OF_FOUR(name)                                                              \
     (trmi_cpu()->avx512_bf16 ? name##_avx512bf16 : TRMI_CPU_CHOICE(name))
 #else

@@ -33,7 +33,7 @@ trm_status trmi_error_sys(trm_error *err, const char *file, int line, const char
         }                                                                                          \
     } while (0)
 
-/* The same for functions that clean up at a label. */
+/* Calls, and on failure goes to a label, for functions that clean up there. */
 #define TRMI_TRY_GOTO(status_variable, call, label)                                                \
     do {                                                                                           \
         (status_variable) = (call);                                                                \

@@ -56,6 +56,9 @@ static void give_back(size_t bytes) {
     }
 }
 
+/* Contract in kept_mappings.h. Takes the smallest mapping that is large enough and gives its rest
+ * back. Where none is, as many kept bytes are freed as the caller will now map, so that the
+ * memory of the process does not grow by what is kept. */
 char *trmi_kept_take(size_t wanted) {
     char *memory = NULL;
     pthread_mutex_lock(&kept.lock);

@@ -359,6 +359,8 @@ void trmi_text_json_string(trmi_text *text, const char *value) {
     trmi_text_append(text, "\"", 1);
 }
 
+/* Contract in memory.h. JSON has no NaN and no infinity; other numbers are written with as few
+ * digits as give the same double again. */
 void trmi_text_json_number(trmi_text *text, double value) {
     if (!isfinite(value)) {
         trmi_text_append(text, "null", 4);

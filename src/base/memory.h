@@ -71,7 +71,7 @@ bool trmi_grow(void **items, int64_t *capacity, int64_t needed, size_t item_byte
  *
  * Sets `pointer` to `count` zeroed items of its own type; NULL if there is no memory. */
 #define TRMI_NEW(err, pointer, count, ...) TRMI_NEW_IN(err, NULL, pointer, count, __VA_ARGS__)
-/* The same in an arena (NULL: a separate block, freed by trmi_free). */
+/* Allocates as TRMI_NEW does, in an arena (NULL: a separate block, freed by trmi_free). */
 #define TRMI_NEW_IN(err, arena, pointer, count, ...)                                               \
     (((pointer) = trmi_new_items(TRMI_CALLER(err, arena), (size_t)(count), sizeof *(pointer),      \
                                  __VA_ARGS__)) != NULL                                             \

@@ -8,8 +8,8 @@
  *   CPUs       affinity mask and quota of the control group, OpenMP's variables, time slices
  *   memory     limits of this process, resident, peak and shared bytes
  *
- * What writes files goes through the table, because tests replace it to make one of its calls fail
- * (tests/fault_os.h). What reads them uses the system calls directly.
+ * Functions that write files use the table, because tests replace it to make one of its calls fail
+ * (tests/fault_os.h). Functions that read files use the system calls directly.
  *
  * Invariants: a file of /proc or /sys that is missing, or has another form, gives the documented
  * default, never an error. Nothing is kept between calls, so any thread may call any function. */

@@ -45,7 +45,7 @@ int32_t trmi_trace_track(trmi_trace *trace, const char *name);
 /* Records an event; times are those of trmi_os_now(). The category must outlive the trace; the name
  * is copied, up to 47 characters. A NULL trace records nothing.   threads  any */
 void trmi_trace_add(trmi_trace *trace, const trmi_trace_event *event);
-/* The same for an event of track 0 that ends now and moved no bytes. */
+/* Records an event of track 0 that ends now and moved no bytes. */
 void trmi_trace_add_since(trmi_trace *trace, const char *category, const char *name, double begin);
 /* Returns the number of dropped events. */
 int64_t trmi_trace_dropped(const trmi_trace *trace);

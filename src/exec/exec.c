@@ -45,6 +45,8 @@ static trm_status run_recorded(trm_exec *exec, int32_t index, trm_error *err) {
     return status;
 }
 
+/* Contract in exec.h. A step whose output is there already (`made`: casts that another executor
+ * or another rank has computed) is left out. */
 trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
     exec->env.micro = exec->accumulated;
     for (int32_t i = begin; i < end; i++) {
@@ -60,6 +62,8 @@ trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *
     return TRM_OK;
 }
 
+/* Contract in exec.h. The one loop of a training step: kernels in the order of the program, and
+ * between them what the ways of training have scheduled (trmi_distribution_add). */
 trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err) {
     bool last = exec->accumulated + 1 >= exec->accumulate;
     int32_t at = 0, end = exec->program->steps_count;
@@ -110,6 +114,8 @@ trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
     return trmi_distribution_finish_forward(exec, err);
 }
 
+/* Contract in trireme/exec.h. After an error, too, every way ends its part of the step, because
+ * other ranks wait in the same collectives. */
 trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     TRMI_NEED(err, exec);
     if (!exec->program->training) {
@@ -151,6 +157,8 @@ float trm_exec_loss(const trm_exec *exec) {
 
 /* ---- gradients, and those in factors --------------------------------------------------------- */
 
+/* Contract in exec.h. Forward overwrites GRAD where a step before backward has its output or its
+ * scratch there, and where gradients stay in factors or rows, which lie among the activations. */
 bool trmi_exec_forward_overwrites(const trm_exec *exec) {
     const trm_program *p = exec->program;
     bool overwrites = false;

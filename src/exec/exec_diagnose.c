@@ -154,6 +154,9 @@ static trm_status check_gradients(const trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in exec.h. The step is repeated, kernel by kernel, to find the operator whose output
+ * is not finite; that needs the same inputs on all ranks, so where a rank has been given those of
+ * the next batch only the gradients are looked at. */
 trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err) {
     int32_t given = -1; /* the first rank whose inputs may be those of the next batch */
     TRMI_TRY(trmi_distribution_first(exec, exec->inputs_given, &given, err));

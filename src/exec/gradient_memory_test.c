@@ -131,8 +131,8 @@ static void accumulated_gradients_stay(void **state) {
     trm_exec_destroy(b);
 }
 
-/* What lies between gradients is 0 after each backward and in the first range that is handed out,
- * which matters to norms and searches for NaN over the whole range. */
+/* Words between gradients are 0 after each backward and in the first range that is handed out, so
+ * that norms and searches for NaN may go over the whole range. */
 static void ranges_have_zeros_between_gradients(void **state) {
     (void)state;
     float *parameters, *gradients;

@@ -157,6 +157,8 @@ trm_status trmi_limit_single_device(const trm_exec *exec, const trm_graph *graph
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
+/* Contract in memory_limit.h. Checked after planning and before any arena is taken, so that a job
+ * that would not fit ends with the sizes instead of being killed by the system. */
 trm_status trmi_limit_check(const trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     if (exec->memory_bytes <= 0 || !p->training) {

@@ -47,7 +47,7 @@ typedef enum trmi_state_memory {
     TRMI_STATE_MEMORIES
 } trmi_state_memory;
 
-/* What one rank has. */
+/* The part of a state that one rank has. */
 typedef struct trmi_state_part {
     trmi_state_run *runs;
     int64_t runs_count, runs_room;
@@ -72,7 +72,7 @@ bool trmi_state_in_second(const trm_exec *exec);
 /* Gives back the memory of slots that were gathered from other ranks (trm_exec_gather), which are
  * not read any more. */
 void trmi_state_drop_gathered(trm_exec *exec);
-/* What is called during each update of an executor. */
+/* Functions that an executor calls during each of its updates. */
 typedef struct trmi_state_watcher {
     void *context; /* borrowed */
     /* before a piece changes, on any thread of the update; NULL: not called */

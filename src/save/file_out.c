@@ -94,6 +94,8 @@ static trm_status write_buffer(trmi_file_out *out, trm_error *err) {
     return used > 0 ? write_through(out, out->buffer, used, err) : TRM_OK;
 }
 
+/* Contract in file_out.h. Small pieces are gathered, so that a header of many words is one system
+ * call; checksums are of the bytes as they are written. */
 trm_status trmi_file_out_write(trmi_file_out *out, const void *data, size_t bytes, trm_error *err) {
     const uint8_t *next = data;
     out->bytes += (int64_t)bytes;

@@ -214,7 +214,7 @@ static void one_device_changes_nothing(void **state) {
     trm_distribute_end(d);
 }
 
-/* Of its own accord a single process has ranks, too: one. */
+/* A single process has ranks without joining any: one. */
 static void null_is_the_process(void **state) {
     trm_error err;
     float a[2] = {3, 4};

@@ -12,6 +12,7 @@
 static const double LAST_STEPS = 16, GROWN = 4, LOST = 1e6;
 enum { FIRST_STEPS = 8 }; /* steps at the beginning in which the loss may jump */
 
+/* Contract in diverge.h. Growth is reported once, and a lost loss after every step. */
 trmi_course trmi_divergence_note(trmi_divergence *d, double loss) {
     loss = fabs(loss);
     if (d->steps++ == 0) {

@@ -118,7 +118,7 @@ void trmi_match_fields(trmi_compiled *compiled, trm_dataset *data);
  *   errors  INVALID: the batch has no field of this name */
 trm_status trmi_find_field(const trmi_compiled *compiled, const trm_batch *batch, int32_t field,
                            const trm_tensor **out, trm_error *err);
-/* As trmi_find_field, for a field that goes into the program's input. A ragged field may have fewer
+/* Gives a field (trmi_find_field) that goes into the program's input. A ragged field may have fewer
  * rows than the input, except in blocks of samples.
  *   errors  INVALID: no such field, or one of another dtype or shape */
 trm_status trmi_fit_field(const trmi_compiled *compiled, const trm_batch *batch, int32_t field,

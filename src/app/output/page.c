@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the generated file page_files.c: the files of src/app/output/page, each with a zero at its
- * end. */
+/* The files of src/app/output/page, each with a zero at its end; page_files.c, which the build
+ * generates, defines them. */
 extern const char app_page_base_css[], app_page_base_js[], app_page_run_js[], app_page_plan_js[],
     app_page_cluster_js[];
 

@@ -139,7 +139,8 @@ void trmi_report_begin(trmi_report *report, bool json);
 /* Ends the report and frees it. Returns the text, or the JSON object; NULL: no memory.
  *   owns  the caller: trm_free */
 char *trmi_report_end(trmi_report *report);
-/* The same with an error. `what`: what lacks memory, with a preposition ("for a plan").
+/* Ends the report as trmi_report_end does, with an error where memory is missing. `what` ends its
+ * message, with a preposition ("for a plan").
  *   errors  NOMEM
  *   owns    caller: trm_free(*out) */
 trm_status trmi_report_give(trmi_report *report, const char *what, char **out, trm_error *err);

@@ -26,7 +26,7 @@
 #define VL (TRMI_VECTOR_BYTES / 4)
 typedef trmi_floats vec;
 typedef trmi_words vec_bits;
-/* The same in memory: any address, any declared type. */
+/* A vector in memory: at any address, of any declared type. */
 typedef float vec_memory __attribute__((vector_size(TRMI_VECTOR_BYTES), aligned(4), may_alias));
 
 /* ---- vectors in and out ---------------------------------------------------------------------- */

@@ -232,6 +232,8 @@ static bool wait_done(trm_request *request, double timeout_seconds) {
 
 void trmi_comm_join_request(trm_request *request) { (void)wait_done(request, -1); }
 
+/* Contract in trireme/dist.h. A request that has ended, with an error too, goes back to the free
+ * ones of its communicator; one that is still pending stays the caller's. */
 trm_status trm_request_wait(trm_request *request, double timeout_seconds, trm_error *err) {
     TRMI_NEED(err, request);
     if (!wait_done(request, timeout_seconds)) {

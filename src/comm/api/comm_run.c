@@ -62,7 +62,7 @@ trm_status trmi_comm_move_messages(trm_comm *comm, trm_request *request, uint32_
 /* Contract in communicator.h. Called while no message moves. An exchange may have messages in
  * shared memory and on the network; each engine can sleep only for its own. */
 trm_status trmi_comm_idle_messages(trm_comm *comm, trm_request *request, trm_error *err) {
-    /* Which engines have open messages, and which peers this rank waits for. */
+    /* Find the engines that have open messages, and the peers that this rank waits for. */
     bool local = false, remote = false;
     memset(comm->missing, 0, (size_t)comm->group.size * sizeof(bool));
     for (int64_t i = 0; i < request->message_count; i++) {

@@ -99,7 +99,7 @@ bool trmi_comm_in_call(const trm_comm *comm);
  *   errors  INVALID, NOMEM */
 trm_status trmi_comm_resolve(trm_comm *comm, const trm_collective *from, trm_request *request,
                              trm_error *err);
-/* Does the same for `count` messages of one exchange; they go to request->messages. */
+/* Checks `count` messages of one exchange and writes their resolved form to request->messages. */
 trm_status trmi_comm_resolve_messages(trm_comm *comm, const trm_message *messages, int32_t count,
                                       trm_request *request, trm_error *err);
 

@@ -138,7 +138,7 @@ trm_status trmi_wait_check(trmi_wait *wait, const trmi_group *group, const bool 
  * one, otherwise `cause`. */
 trm_status trmi_group_poison(const trmi_group *group, trm_error *cause, trm_error *err);
 
-/* Does the same for a peer whose memory cannot be reached. The usual reason is the death of the
+/* Poisons the job for a peer whose memory cannot be reached. The usual reason is the death of the
  * peer, which is then the real first cause: the function waits up to a second for its report before
  * it poisons the job with `cause`. `what` names the operation. */
 trm_status trmi_group_unreachable(const trmi_group *group, trm_error *cause, const char *what,

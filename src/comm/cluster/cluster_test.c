@@ -152,7 +152,8 @@ static void sparse_worker_maps_are_read(void **state) {
     trm_cluster_destroy(cluster);
 }
 
-/* Not by the first letters of a name: 127.example.org is anywhere. */
+/* Addresses of this host are found by their numbers, not by the first letters of a name:
+ * 127.example.org may be anywhere. */
 static void who_is_reached_from_other_hosts(void **state) {
     static const struct {
         const char *ps;

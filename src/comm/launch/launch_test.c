@@ -84,8 +84,8 @@ static bool has_part(const trmi_text *text, const char *part) {
 
 static const char servers_ended[] = "all parameter servers have ended, but worker 0 still runs";
 
-/* As collect_output; makes the file DIRECTORY/told when the launcher has said that only the worker
- * still runs. */
+/* Collects output (collect_output), and makes the file DIRECTORY/told when the launcher has said
+ * that only the worker still runs. */
 static void tell_worker(void *context, trm_launch_stream stream, const char *data, size_t bytes) {
     char path[128];
     collect_output(context, stream, data, bytes);
@@ -101,7 +101,7 @@ static void log_path(int rank, char path[128]) {
     snprintf(path, 128, "%s/device%d/train.log%d", directory, rank, rank);
 }
 
-/* Those of the test before. */
+/* Removes the logs of the test before. */
 static void forget_logs(int ranks) {
     char path[128];
     for (int r = 0; r < ranks; r++) {

@@ -113,7 +113,7 @@ static void post_send(ucx *self, pending *p, const void *data, size_t bytes, uin
     count_posted(p, request);
 }
 
-/* Does the same for a receive. */
+/* Posts the receive of a part of a frame. */
 static void post_receive(ucx *self, pending *p, void *data, size_t bytes, uint64_t part) {
     trmi_net_transfer *t = p->transfer;
     ucp_request_param_t param = {.op_attr_mask =

@@ -85,8 +85,8 @@ void trmi_bruck_gather(trmi_builder *b, trmi_schedule_place place, int64_t base)
     }
 }
 
-/* The same rounds backwards: blocks that were received are sent, and blocks that were sent are
- * received and added. */
+/* Contract in schedule.h. The rounds of the gather (above) backwards: blocks that were
+ * received are sent, and blocks that were sent are received and added. */
 void trmi_bruck_scatter(trmi_builder *b, trmi_schedule_place place, int64_t base) {
     int32_t n = b->size, r = b->rank, top = 1;
     while (top * 2 < n) {

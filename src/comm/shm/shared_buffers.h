@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/shm/shared_buffers.h: what other rooms do with shared memory beside trm_comm_alloc_shared:
- * they take it in two steps, where it is not used completely, and map rank 0's on all ranks. The
+/* comm/shm/shared_buffers.h: shared memory for other rooms, beside trm_comm_alloc_shared: they
+ * take it in two steps, where it is not used completely, and map rank 0's on all ranks. The
  * functions of a communicator are in comm/api, those of its memory here. */
 #ifndef TRMI_COMM_SHARED_BUFFERS_H
 #define TRMI_COMM_SHARED_BUFFERS_H

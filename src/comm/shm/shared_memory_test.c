@@ -104,7 +104,7 @@ static void memory_of_a_zombie_is_lost(void **state) {
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
-/* As root: a process of another user offers memory that is right in all else. */
+/* Needs root: a process of another user offers memory that is right in all else. */
 static void another_owner_is_refused(void **state) {
     (void)state;
     if (geteuid() != 0) {

@@ -95,7 +95,8 @@ static void crowded_ranks_sum(void **state) {
     sched_setaffinity(0, sizeof before, &before);
 }
 
-/* Sums `count` numbers that depend on the rank and on `salt`, and checks the result. */
+/* Reduces `count` numbers that depend on the rank and on `salt`, and checks the result. send NULL:
+ * in place. */
 static bool sums_well(trm_comm *comm, float *send, float *recv, int64_t count, trm_reduction reduce,
                       int salt, trm_error *err) {
     int rank = trm_comm_rank(comm), size = trm_comm_size(comm);

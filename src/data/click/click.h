@@ -106,7 +106,7 @@ bool trmi_click_label(const trmi_click_source *source, double value, float *out)
 bool trmi_row_add(trmi_row *row, int64_t key, float value);
 /* Parses a decimal number. Returns false unless all of [at, end) is one finite number. */
 bool trmi_parse_number(const char *at, const char *end, double *out);
-/* Does the same for whole numbers. */
+/* Parses a decimal whole number. Returns false unless all of [at, end) is one that fits. */
 bool trmi_parse_integer(const char *at, const char *end, int64_t *out);
 
 /* ---- lines of a text file ----

@@ -3,7 +3,7 @@
  * which Paddle's recommendation models read. A slot is the label, or gives numbers (as many in each
  * row), or is a field with any number of keys.
  *
- * Which slots exist is found by a first pass over the file, unless the caller chooses them. Fields
+ * A first pass over the file finds the slots, unless the caller chooses them. Fields
  * are ordered by name, so that files of one data set have the same fields. */
 #include "base/checked.h"
 #include "base/error.h"

@@ -61,7 +61,7 @@ static content content_of(const char *name) {
     return CONTENT_OTHER;
 }
 
-/* Which entries of a folder are classes, and which may be images. */
+/* The entries of a folder that are classes, and those that may be images. */
 static const trmi_folder_choice class_folders = {.folders_only = true},
                                 image_files = {.files_only = true};
 

@@ -15,7 +15,7 @@ static void affine_bytes(const uint8_t *in, int64_t count, float scale, float sh
     }
 }
 
-/* Does the same from right to left. */
+/* Computes out[i] = in[count - 1 - i] * scale + shift: the mirrored row. */
 static void affine_mirror(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
     for (int64_t i = 0; i < count; i++) {
         out[i] = (float)in[count - 1 - i] * scale + shift;

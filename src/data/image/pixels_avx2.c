@@ -27,7 +27,7 @@ static void affine_bytes(const uint8_t *in, int64_t count, float scale, float sh
     }
 }
 
-/* Does the same from right to left: eight values at a time, in reverse order. */
+/* Computes the mirrored row, out[i] = in[count - 1 - i] * scale + shift, eight values at a time. */
 static void affine_mirror(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
     const __m256 scales = _mm256_set1_ps(scale), shifts = _mm256_set1_ps(shift);
     const __m256i order = _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0);

@@ -2,7 +2,7 @@
 /* PNG through libpng: any depth and colour type becomes 8-bit RGB. libpng reports errors by
  * longjmp; they are converted to errors of ours inside the two functions that call setjmp.
  *
- * Whatever must survive a jump is in png_source, outside of the function that jumps. Files come
+ * Values that must survive a jump are in png_source, outside of the function that jumps. Files come
  * from strangers: limits of size are set before the header is read, and reading stays inside the
  * bytes of the file. */
 #include "data/image/picture.h"

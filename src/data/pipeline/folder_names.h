@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 
-/* Which entries of a folder are listed. Names that begin with a dot never are. */
+/* A choice of the entries of a folder that are listed. Names that begin with a dot never are. */
 typedef struct trmi_folder_choice {
     /* returns whether an entry of this name is wanted; NULL = all are */
     bool (*wants)(const void *context, const char *name);

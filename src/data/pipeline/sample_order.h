@@ -24,7 +24,7 @@ typedef struct trmi_sample_order {
 /* Returns the places of this shard in an epoch. Real samples come first; only mode `pad` has places
  * without a sample. */
 int64_t trmi_order_places(const trmi_sample_order *order);
-/* Does the same for an epoch of `samples` samples. */
+/* Returns the places of this shard in an epoch of `samples` samples. */
 int64_t trmi_order_places_of(const trmi_sample_order *order, int64_t samples);
 /* Returns the places that have a sample. */
 int64_t trmi_order_real(const trmi_sample_order *order);

@@ -440,7 +440,7 @@ static trm_status settle_rows(opening *o, trm_error *err) {
                          "boundary tokens: masked samples and a tokenizer with [CLS] and [SEP], or "
                          "<s> and </s>, expected");
     }
-    /* What is left of the context for tokens of the text. */
+    /* The boundary tokens leave the rest of the context to tokens of the text. */
     s->window_tokens = s->context - (s->bounded ? 2 : 0);
     s->stride = options->stride != 0 ? options->stride : s->window_tokens;
     if (s->window_tokens < 1 || s->context > CONTEXT_MAX || s->stride < 1 ||

@@ -7,8 +7,8 @@
  *      memory limit   mesh_search.c      compile the best plan; lower the limit until it fits
  *      benchmark      trmi_auto_try      run the plans that are predicted to be nearly as fast
  *
- * What outlives a search of all meshes is from d->arena, the rest from d->results. docs/internals/
- * describes search and costs. */
+ * Memory that outlives a search of all meshes is from d->arena, other memory from d->results.
+ * docs/internals/planner.md describes search and costs. */
 #include "exec/autoparallel/auto_parallel.h"
 
 #include "base/error.h"

@@ -35,13 +35,13 @@ enum { BACKWARD_PART = 4 };
 static const double enough = 0.4, rough = 0.1; /* seconds for one operator */
 static const double patience = 300;            /* seconds without progress of rank 0, at least */
 
-/* What rank 0 requests of all ranks: to end the loop, to time one operator, the messages, the load
- * of the machine, whole plans, or nothing: a sign of life. */
+/* Kinds of requests of rank 0 to all ranks: to end the loop, to time one operator, the messages,
+ * the load of the machine, whole plans, or nothing: a sign of life. */
 enum { REQUEST_END, REQUEST_OP, REQUEST_LINKS, REQUEST_LOAD, REQUEST_PLANS, REQUEST_NONE };
 
 /* A request, as rank 0 broadcasts its bytes. */
 typedef struct request {
-    int32_t what;
+    int32_t what; /* a REQUEST_ constant */
     /* the operator's number in the graph of a batch (micros 0) or of a micro-batch */
     int32_t op, micros;
     int64_t footprint, reach; /* trmi_op_benchmark.footprint, reach, seconds and brief of rank 0 */

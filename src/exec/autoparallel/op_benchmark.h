@@ -113,8 +113,8 @@ trm_status trmi_op_benchmark_lead(trmi_op_benchmark *probe, trm_error *err);
 trm_status trmi_op_benchmark_serve(trmi_op_benchmark *probe, trm_error *err);
 trm_status trmi_op_benchmark_end(trmi_op_benchmark *probe, trm_error *err);
 
-/* What the first line of a description of measured links says: those of other versions, which lack
- * curves, are measured anew. */
+/* Words in the first line of a description of measured links. Links whose description has other
+ * words are measured anew: those of earlier versions lack curves. */
 #define TRMI_LINKS_FORM "(form 7)"
 /* Ends a description of links that the time limit has cut short, with the limit in seconds after
  * it. */

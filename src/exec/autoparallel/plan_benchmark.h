@@ -17,7 +17,8 @@
 /* Plans of one benchmark, and turns, at most. */
 enum { TRMI_BENCHMARK_PLANS = 8, TRMI_BENCHMARK_TURNS = 64 };
 
-/* What to run. Each rank fills its own; count, steps and the limits must be equal on all ranks. */
+/* A benchmark of plans. Each rank fills in its own; count, steps and the limits must be equal on
+ * all ranks. */
 typedef struct trmi_plan_benchmark {
     trm_comm *comm;         /* the ranks that run the plans; NULL: one process. Borrowed */
     const trm_graph *graph; /* with a loss, as trm_exec_create takes it. Borrowed */

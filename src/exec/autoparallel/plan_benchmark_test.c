@@ -143,7 +143,7 @@ static void differences_are_those_within_a_turn(void **state) {
                 resolution > 0.1 && resolution < 0.2);
 }
 
-/* Of three plans one is 20 % behind, and one wavers. */
+/* One of three plans is 20 % behind, and one wavers. */
 static void who_is_behind_rests_and_the_others_run_until_they_are_told_apart(void **state) {
     (void)state;
     trmi_plan_times r = {.turns = 12, .ran = {12, 12, 12}};

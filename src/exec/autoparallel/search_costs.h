@@ -58,7 +58,7 @@ static inline double trmi_wire_part(trm_dtype wire) {
     return wire == 0 ? 1 : (double)trm_dtype_bytes(wire) / sizeof(float);
 }
 
-/* What trmi_costs_open needs to know. */
+/* Options of trmi_costs_open. */
 typedef struct trmi_costs_options {
     trmi_op_benchmark *probe; /* NULL: nothing is measured. Borrowed until close */
     const char *backend;      /* of trm_exec_options: a file of costs is for one; NULL: onednn */

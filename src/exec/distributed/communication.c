@@ -196,7 +196,7 @@ static void plan_boxes(exchange_state *s, const trmi_buffer *in, const trmi_buff
         covered += takes ? trmi_box_count(&both) : 0;
         if (m == what->self) {
             s->has_own = takes;
-            /* What this rank gets from member m. */
+            /* This rank's part of its own old values is copied without a message. */
             if (takes) {
                 s->own = trmi_box_walk_of(&both, wants, to, &what->held, from);
             }

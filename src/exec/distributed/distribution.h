@@ -43,12 +43,12 @@ typedef enum trmi_exec_flag {
 struct trmi_training;
 struct trmi_mesh;
 
-/* Which words of a variable's memory on this rank belong to the state of the job, and whether
- * another rank has them. */
+/* A run of words of a variable's memory on this rank: whether they belong to the state of the job,
+ * and whether another rank has them, too. */
 typedef struct trmi_hold {
     bool mine;     /* the values of this rank count */
     bool repeated; /* another rank has the same */
-    int64_t end;   /* up to which word of the variable's memory this holds */
+    int64_t end;   /* the word of the variable's memory after the run */
 } trmi_hold;
 
 /* One way of training: its functions, in the order in which the executor calls them. */

@@ -47,6 +47,9 @@ static trm_status time_reduction(trm_exec *exec, int64_t count, int turns, doubl
     return TRM_OK;
 }
 
+/* Contract in ranks_state.h. A small and a large reduction give the two figures of the model
+ * seconds = alpha + beta bytes. All ranks take those of rank 0, since they must cut the same
+ * buckets. */
 trm_status trmi_parallel_measure_link(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     int64_t total = exec->program->arena_bytes[TRMI_ARENA_GRAD] - exec->program->untouched_bytes;

@@ -375,8 +375,8 @@ static void processes_share_parameters(void **state) {
     free_outcomes(whole);
 }
 
-/* Of mixed precision they have one bfloat16 copy, too, which all make together behind the update.
- */
+/* In mixed precision processes share one bfloat16 copy of the parameters, too, which all make
+ * together behind the update. */
 static void processes_share_casts(void **state) {
     static const trm_optimizer_options optimizers[] = {
         {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
@@ -494,7 +494,7 @@ static void ranks_make_gradients_jointly(void **state) {
     }
 }
 
-/* Of taps that meet only padding there is nothing to make. */
+/* Taps that meet only padding have no gradient to make. */
 static void cooperative_gradients_may_be_still(void **state) {
     setup s = setup_of_momentum(NULL);
     s.small = true;
@@ -535,7 +535,7 @@ static void split_graphs_make_gradients_jointly(void **state) {
     free_outcomes(one);
 }
 
-/* So do their taps that meet only padding: nothing of them travels, the updates are the same. */
+/* In split graphs, too, taps that meet only padding send nothing and get the same updates. */
 static void split_graphs_have_still_gradients(void **state) {
     setup s = setup_of_momentum(NULL);
     s.small = true;

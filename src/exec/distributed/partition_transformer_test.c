@@ -35,7 +35,7 @@ static void try_plan_on(bool hosts, network_function network, const char *mesh, 
     munmap(all, sizeof *all);
 }
 
-/* The same on one host. */
+/* Tries a plan (try_plan_on) with all ranks on one host. */
 static void try_plan(network_function network, const char *mesh, const char *lines, int32_t blocks,
                      double tolerance) {
     try_plan_on(false, network, mesh, lines, blocks, tolerance);
@@ -83,8 +83,8 @@ static trm_node build_words(trm_graph *g, uint64_t v) {
         &(trm_xent_options){.use_ignore_index = v % 2, .ignore_index = 1});
 }
 
-/* So many words that the logits of a rank exist in two chunks of rows, of the larger part of the
- * vocabulary alone. */
+/* Has so many words that a rank makes its logits in two chunks of rows, but only the rank with the
+ * larger part of the vocabulary. */
 static trm_node many_words(trm_graph *g, uint64_t v) {
     enum { BATCH = 5, TOKENS = 671, WORDS = 10001, WIDTH = 4 };
     (void)v;
@@ -242,8 +242,8 @@ static int64_t name_plan(network_function network, form form, const char *mesh_t
     return bytes;
 }
 
-/* Of a block: before each first product a gather, behind each second one a reduce-scatter, and the
- * same in backward, the other way round; the output layer has one of each. No all-reduce. */
+/* A block has a gather before each first product and a reduce-scatter behind each second one, and
+ * in backward both the other way round; the output layer has one of each. No all-reduce. */
 static void sequence_parallel_needs_no_all_reduce(void **state) {
     (void)state;
     static const network_function networks[] = {even_gpt2, even_llama};
@@ -457,8 +457,8 @@ static int count_casts(const trm_program *p) {
     return count;
 }
 
-/* What ZeRO-3 promises: whole weights exist around their use only, in both precisions. In mixed
- * precision each rank casts its part before each gather, and what travels has two bytes a
+/* The promise of ZeRO-3: whole weights exist around their use only, in both precisions. In mixed
+ * precision each rank casts its part before each gather, so that messages have two bytes a
  * number. */
 static void weights_are_gathered_again_in_backward(void **state) {
     (void)state;

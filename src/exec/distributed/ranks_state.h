@@ -62,10 +62,10 @@ typedef struct trmi_waits {
     double total_seconds; /* of all meetings since the executor was created */
 } trmi_waits;
 
-/* Which ranks compute a cast of a parameter: each its own, this one for all, or another one. */
+/* The ranks that compute a cast of a parameter: each its own, this one for all, or another one. */
 typedef enum trmi_cast { TRMI_CAST_NONE, TRMI_CAST_MINE, TRMI_CAST_OTHERS } trmi_cast;
 
-/* What an executor has beside its own where there are ranks. */
+/* State of an executor that exists only where there are ranks. */
 typedef struct trmi_parallel {
     trm_parallel_options options; /* lists are copies */
     trm_comm *comm;

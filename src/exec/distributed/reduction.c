@@ -159,6 +159,9 @@ trm_status trmi_parallel_finish_forward(trm_exec *exec, trm_error *err) {
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
+/* Implements trmi_distribution.schedule: the agreement starts as soon as the loss is there, and
+ * each range of gradients when the step that completes it has run, so that sums travel while
+ * backward goes on. */
 void trmi_parallel_schedule(trm_exec *exec) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
@@ -192,6 +195,8 @@ static trm_status recut_buckets(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
+/* Implements trmi_distribution.before_step. With fixed bits nothing may depend on measured times,
+ * so nothing is timed and buckets stay as they are. */
 trm_status trmi_parallel_before_step(trm_exec *exec, bool training, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     p->valid = false;

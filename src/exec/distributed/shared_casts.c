@@ -60,6 +60,8 @@ trm_status trmi_parallel_place_casts(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in ranks_state.h. Ranks compare a hash of the places and layouts of their casts: its
+ * largest and its smallest value are equal only if all are. One reduction of maxima gives both. */
 trm_status trmi_parallel_compare_casts(trm_exec *exec, bool *alike, trm_error *err) {
     const trm_program *p = exec->program;
     trmi_parallel *ranks = trmi_parallel_of(exec);
@@ -81,6 +83,8 @@ trm_status trmi_parallel_compare_casts(trm_exec *exec, bool *alike, trm_error *e
     return TRM_OK;
 }
 
+/* Contract in ranks_state.h. The meeting comes before any rank reads a cast that another one has
+ * made. */
 trm_status trmi_parallel_run_casts(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     if (exec->program->arena_bytes[TRMI_ARENA_CAST] == 0) {

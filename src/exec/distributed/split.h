@@ -38,7 +38,7 @@ typedef struct trmi_split_input {
     const trmi_partition_leaf *leaf;
 } trmi_split_input;
 
-/* What an executor of a split graph has. */
+/* State of an executor that exists only for a split graph. */
 struct trmi_split_run {
     trmi_split_input *whole_inputs; /* [program->inputs_count]; NULL = none */
     trm_searched_plan info;         /* of a searched plan, on rank 0 */

@@ -41,7 +41,7 @@ trm_status trmi_split_prepare(trm_exec *exec, trm_error *err) {
             "each rank's: "
             "layerwise parameters and groups of sync_batch_norm are for data parallel");
     }
-    /* What only the finished plan can tell is reset. */
+    /* Options that only the finished plan can settle are reset. */
     p->options.shard_optimizer = false; /* until the plan is known */
     run->world = p->comm;
     p->options.sum = true;
@@ -166,6 +166,8 @@ void trmi_split_settle_slices(trm_exec *exec) {
         p->split->slices && trmi_split_is_sliced(exec->program, &p->split->plan->mesh);
 }
 
+/* Contract in split.h. An operator without a rule for cutting is computed whole by each rank,
+ * which is correct but slow; the price lets a user decide whether that matters. */
 void trmi_split_warn(const trm_exec *exec, const trmi_partition_report *report) {
     const trmi_target *target = &exec->backend->target;
     /* a target without measured speed counts as 100 GFLOP/s and 20 GB/s */

@@ -54,7 +54,7 @@ static trm_status send_one(trm_exec *exec, const trmi_stage_leaf *leaf, trm_erro
         }
     }
     TRMI_TRY(count > 0 ? trm_comm_exchange(s->pipe, messages, count, err) : TRM_OK);
-    /* What was derived from the old values (casts, packed weights) is stale. */
+    /* Casts and packed weights of the old values are stale. */
     if (count > 0 && s->options.stage != leaf->owner) {
         trmi_exec_parameters_changed(exec);
     }

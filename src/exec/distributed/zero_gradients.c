@@ -116,6 +116,8 @@ static void cut_parameter(trm_exec *exec, const trmi_param *param) {
     }
 }
 
+/* Contract in ranks_state.h. Called once the ranges are known; a range that is cut in three keeps
+ * its place in their order, and each gets its counts for the ranks. */
 void trmi_cut_zero_gradients(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     /* a rank's rows at a cut of the image meet other taps than those of the whole image */

@@ -39,7 +39,7 @@ static void each_product(const trmi_attrs *a, const trm_shape *xs, const trm_sha
     }
 }
 
-/* What a walk over all products adds to. */
+/* A walk over all products, which adds each of them to a sum. */
 typedef struct job {
     const trm_tensor *a, *b; /* factors */
     double *sum;

@@ -299,8 +299,8 @@ static void count_memory(const trmi_plan_problem *problem, const trmi_parallelis
     memory[TRMI_MEMORY_KEPT] = trmi_stage_flight(p, s) *
                                ((blocks - again->full - again->selective) * b->kept +
                                 again->selective * b->kept_selective + again->full * b->kept_full);
-    /* What lives only while one block computes: recomputed activations, logits, parameters that
-     * ZeRO 3 gathers. */
+    /* Recomputed activations, logits, and parameters that ZeRO-3 gathers live only while one block
+     * computes. */
     memory[TRMI_MEMORY_WORK] = (again->full > 0 ? b->work : 0) + (last ? price[1].kept : 0) +
                                (p->zero >= 3 ? 4 * b->gathered : 0);
 }

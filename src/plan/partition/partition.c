@@ -56,7 +56,7 @@ static trm_status take_tables(trmi_partitioner *s, const trmi_roots *roots, trm_
                         : op->origin != NULL ? find_named(s->from, op->origin, i)
                                              : 0;
     }
-    /* Which parameter a value is the gradient of; 0 is "absent". */
+    /* A gradient gets its parameter; 0 is "absent". */
     for (int32_t i = 0; i < roots->params_count; i++) {
         s->parameter[roots->grads[i]] = roots->grads[i] != 0 ? roots->params[i] : 0;
     }

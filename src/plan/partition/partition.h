@@ -313,7 +313,7 @@ typedef enum trmi_recompute_choice {
  * out can[graph->ops_count] */
 void trmi_partition_repeatable(const trm_graph *graph, bool *can);
 
-/* Which values are recomputed where the plan does not choose (TRMI_RECOMPUTE_RULE). */
+/* The values that are recomputed where the plan does not choose (TRMI_RECOMPUTE_RULE). */
 typedef struct trmi_again_rules {
     bool cheap;    /* outputs of norms, GELU, gated products (trmi_target.recompute_cheap) */
     bool segments; /* values of segments (trmi_plan_options.recompute) */

@@ -445,7 +445,7 @@ trm_status trmi_partition_plan_parse(const char *text, size_t length, const char
         status = read_line(&r, line, err);
         line = end;
     }
-    /* What can be checked only after the last line: a mesh, and stages with all their begins. */
+    /* Only the end of the text shows whether there are a mesh, and stages with all their begins. */
     if (status == TRM_OK && !r.has_mesh) {
         status = TRMI_FAIL(err, TRM_CORRUPT,
                            "%s: a plan has a line 'mesh'; this file ends before it", file);

@@ -2,7 +2,7 @@
 /* The operators of programs: those of graph, and those that the partition adds after
  * differentiation, which have no gradients: communication (ALL_REDUCE, EXCHANGE, SEND, RECEIVE).
  *
- * What a rank's part of an operator is stands in a record that is attached to it (part.h), because
+ * A record that is attached to an operator says which part of it the rank has (part.h), because
  * graph knows no ranks. The shape rules here check that record against the input. */
 #include "plan/partition/part.h"
 

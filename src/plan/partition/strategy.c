@@ -214,7 +214,7 @@ static void add_halo(const trm_graph *g, const trmi_op *op, const trmi_loops *l,
     int32_t ranks = trmi_mesh_ranks(mesh), look = ranks < 16 ? ranks : 16;
     for (int32_t i = 0; i < look; i++) {
         int32_t rank = (int32_t)((int64_t)i * ranks / look);
-        /* What the window reads less what the rank has. */
+        /* Count the elements that the window reads and the rank does not have. */
         trmi_box own = trmi_spread_box(mesh, &x->shape, sx, rank), both;
         trmi_box wide = trmi_window_box(l, mesh, &x->shape, &y->shape, sx, sy, rank);
         int64_t kept = trmi_box_intersect(&own, &wide, &both) ? trmi_box_count(&both) : 0;

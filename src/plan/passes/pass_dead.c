@@ -16,7 +16,7 @@ trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,
     if (live == NULL) {
         return TRMI_NO_MEMORY(err, "to find dead code");
     }
-    /* What the caller reads is live; 0 ("absent") does no harm. */
+    /* Values that the caller reads are live; 0 ("absent") does no harm. */
     live[roots->loss] = true;
     for (int32_t i = 0; i < roots->outputs_count; i++) {
         live[roots->outputs[i]] = true;

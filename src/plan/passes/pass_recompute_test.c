@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the rules compute again in a block of a transformer: outputs of norms and GELU, not those of
- * layers. And which casts of its weights get no step. */
+/* Recompute in a block of a transformer: the rules compute outputs of norms and GELU again, not
+ * those of layers; and some casts of its weights get no step. The search must count the same. */
 #include "check.h"
 
 #include "plan/lower/program.h"

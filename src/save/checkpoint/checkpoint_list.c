@@ -164,6 +164,8 @@ void trmi_checkpoint_list_free(trmi_checkpoint_list *list) {
     *list = (trmi_checkpoint_list){0};
 }
 
+/* Contract in checkpoint.h. A reader that was killed leaves its mark behind; its mark would keep
+ * the checkpoint for ever, so it is removed here. */
 bool trmi_checkpoint_in_use(const char *dir, const char *name, const trmi_os *os) {
     char prefix[TRMI_CHECKPOINT_NAME_BYTES + 16], path[TRMI_PATH_BYTES];
     bool used = false;

@@ -205,7 +205,7 @@ static void damage_is_named_and_skipped(void **state) {
     trm_log_set_sink(NULL, NULL, TRM_LOG_ERROR);
 }
 
-/* Of those that would go, one in so many hours stays, over writers. */
+/* One checkpoint in so many hours is not pruned, also when another process writes. */
 static void some_are_kept_for_ever(void **state) {
     trm_error err;
     double hours = 0.4 / 3600;

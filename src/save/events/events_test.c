@@ -39,7 +39,7 @@ static void golden_bytes(void **state) {
                      "c33fc24a");
 }
 
-/* What a reader finds in an event file. */
+/* The events that a reader has found in a file. */
 typedef struct seen {
     int count, versions, scalars, histograms, graphs, sessions; /* events: all, of each kind */
     int64_t last_step;                                          /* step of the last event */

@@ -3,7 +3,7 @@
  * checksum of the length, data, checksum of the data. The checksums are compared, so a damaged
  * record ends the report with an error.
  *
- * What was read before a damaged record is reported first. Memory is limited: at most TAGS_MAX
+ * The records before a damaged one are reported first. Memory is limited: at most TAGS_MAX
  * curves are listed, more are only counted, and of TFRecords the features of the first record are
  * shown. */
 #include "save/inspect/inspect.h"

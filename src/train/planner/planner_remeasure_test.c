@@ -24,7 +24,7 @@ static trm_node build_network(trm_graph *g, const trm_inputs *inputs, void *cont
                       TRM_NO_NODE);
 }
 
-/* Of the leading rank. */
+/* Plans that the leading rank knows. */
 typedef struct known {
     char *plans[PLANS];
     double first[PLANS];

@@ -18,7 +18,8 @@
 /* Queries of a block, in register tiles of the instruction set (mr rows each). */
 enum { QUERY_TILES = 8 };
 
-/* What bind has decided; the same for all tasks and read only in a run. */
+/* The state of the kernel: sizes that bind has chosen, the same for all tasks; runs do not change
+ * them. */
 typedef struct backward {
     trmi_attention_blocks a;
     int64_t block;         /* queries at a time, at most the keys of a block */

@@ -651,7 +651,7 @@ static trm_status create_gather(const trmi_conv_algorithm *self, trmi_onednn *ba
         trmi_free(c);
         return status;
     }
-    /* What the shape and the types allow, in the words of the comment above. */
+    /* Choose what the shape and the types allow, in the words of the comment above. */
     c->problem = *p;
     c->isa = isa;
     c->threads = backend->threads;

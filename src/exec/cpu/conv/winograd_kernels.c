@@ -309,7 +309,7 @@ static void transform_weights(float *to, int64_t stride, const float *from, int6
     }
 }
 
-/* The same in the other direction: writes the gradients of the 3x3 weights from sums at the 6x6
+/* Transforms the other way round: writes the gradients of the 3x3 weights from sums at the 6x6
  * points. */
 static void weights_gradient(float *to, int64_t tap, const float *s, int64_t stride,
                              int64_t count) {

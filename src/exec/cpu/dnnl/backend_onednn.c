@@ -10,9 +10,9 @@
  *   scratch    bytes that a run needs beside its inputs and outputs
  *   in_place   whether the output may lie where an input does
  *
- * What is measured here (rates of the machine, whether pairs of bfloat16 are faster) is kept in the
- * tuning file, so that a later process, and a resumed run, decides the same. With blocks (strict
- * mode) nothing that is measured decides. */
+ * Measurements (rates of the machine, whether pairs of bfloat16 are faster) are kept in the tuning
+ * file, so that a later process, and a resumed run, decides the same. With blocks (strict mode) no
+ * measurement decides. */
 #include "exec/cpu/conv/conv.h"
 #include "exec/cpu/gemm/gemm_isa.h"
 #include "exec/cpu/gemm/cooperative_gradient.h"

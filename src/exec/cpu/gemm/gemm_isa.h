@@ -25,7 +25,7 @@ enum {
     TRMI_TILE_NR_MAX = 32
 };
 
-/* What happens to the sums of a tile at its end. */
+/* How a tile stores its sums. */
 typedef enum trmi_tile_store {
     TRMI_TILE_SET,
     TRMI_TILE_ADD,
