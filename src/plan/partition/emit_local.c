@@ -352,10 +352,8 @@ static trm_status scale_mean(emission *e, int32_t *local, trm_error *err) {
     trmi_attrs attrs = {.scale = {.factor = e->factor}};
     char name[300];
     snprintf(name, sizeof name, "%.200s share", e->op->name);
-    int32_t index =
-        trmi_pass_emit(&e->s->pass, TRMI_OP_SCALE, e->op->phase, name, local, 1, 1, &attrs);
-    *local = index == 0 ? 0 : e->s->pass.to->ops[index].outputs[0];
-    return index == 0 ? trm_graph_check(e->s->pass.to, err) : TRM_OK;
+    *local = trmi_pass_emit_unary(&e->s->pass, TRMI_OP_SCALE, e->op->phase, name, *local, &attrs);
+    return trm_graph_check(e->s->pass.to, err);
 }
 
 /* Checks the shape of a local output against the spread; a difference is a bug here. */
@@ -446,17 +444,11 @@ static trm_status emit_local(emission *e, const int32_t *inputs, int32_t *locals
         return trmi_partition_emit_ring(s, op, e->strategy, &e->attrs, inputs, locals, err);
     }
     e->attrs.attached = &e->part.head;
-    int32_t index = trmi_pass_emit(&s->pass, op->kind, op->phase, op->name, inputs,
-                                   op->inputs_count, op->outputs_count, &e->attrs);
+    int32_t index = trmi_pass_emit_like(&s->pass, op, inputs, op->inputs_count, &e->attrs);
     if (index == 0) {
         return trm_graph_check(s->pass.to, err);
     }
-    trmi_op *made = &s->pass.to->ops[index];
-    made->origin = op->origin != NULL ? trmi_arena_strdup(&s->pass.to->arena, op->origin) : NULL;
-    if (op->output_dtype != TRM_DTYPE_NONE) {
-        made->output_dtype = op->output_dtype;
-        s->pass.to->values[made->outputs[0]].dtype = op->output_dtype;
-    }
+    const trmi_op *made = &s->pass.to->ops[index];
     memcpy(locals, made->outputs, sizeof made->outputs);
     TRMI_TRY(add_halo(e, &locals[0], err));
     return scale_mean(e, &locals[0], err);

@@ -74,13 +74,8 @@ trm_status trmi_partition_exchange(trmi_partitioner *s, int32_t local,
         what->held = trmi_box_whole(shape);
     }
     const trmi_attrs attrs = {.attached = &what->head};
-    int32_t index =
-        trmi_pass_emit(&s->pass, TRMI_OP_EXCHANGE, plan->phase, plan->name, &local, 1, 1, &attrs);
-    if (index == 0) {
-        return trm_graph_check(s->pass.to, err);
-    }
-    *out = s->pass.to->ops[index].outputs[0];
-    return TRM_OK;
+    *out = trmi_pass_emit_unary(&s->pass, TRMI_OP_EXCHANGE, plan->phase, plan->name, local, &attrs);
+    return trm_graph_check(s->pass.to, err);
 }
 
 /* ---- one step ---- */
@@ -147,10 +142,8 @@ static trm_status emit_step(trmi_partitioner *s, int32_t value, int32_t local,
                                       .axes = step->axes,
                                       .combine = combination_of(s->mesh, from, step->axes)};
         const trmi_attrs attrs = {.attached = &to.head};
-        int32_t index =
-            trmi_pass_emit(&s->pass, TRMI_OP_ALL_REDUCE, phase, name, &local, 1, 1, &attrs);
-        *out = index == 0 ? 0 : s->pass.to->ops[index].outputs[0];
-        return index == 0 ? trm_graph_check(s->pass.to, err) : TRM_OK;
+        *out = trmi_pass_emit_unary(&s->pass, TRMI_OP_ALL_REDUCE, phase, name, local, &attrs);
+        return trm_graph_check(s->pass.to, err);
     }
     /* Make an exchange: what each rank has in the old spread and wants in the new one. */
     part has = {.mesh = s->mesh, .shape = &v->shape, .spread = *from};
@@ -214,10 +207,9 @@ static trm_status cast_again(trmi_partitioner *s, int32_t value, const char *wha
     int32_t input;
     TRMI_TRY(trmi_redistribute(s, cast->inputs[0], &version.spread, what, &input, err));
     if (s->emitting) {
-        int32_t index = trmi_pass_emit(&s->pass, TRMI_OP_CAST, TRMI_BACKWARD, cast->name, &input, 1,
-                                       1, &cast->attrs);
-        TRMI_TRY(index != 0 ? TRM_OK : trm_graph_check(s->pass.to, err));
-        version.value = s->pass.to->ops[index].outputs[0];
+        version.value = trmi_pass_emit_unary(&s->pass, TRMI_OP_CAST, TRMI_BACKWARD, cast->name,
+                                             input, &cast->attrs);
+        TRMI_TRY(trm_graph_check(s->pass.to, err));
     }
     return record_version(s, value, &version, err);
 }

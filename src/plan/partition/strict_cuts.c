@@ -116,12 +116,8 @@ static trm_status emit_tree(trmi_partitioner *s, const trmi_op *op, uint32_t axe
         .head = {.bytes = sizeof sum}, .axes = axes, .combine = TRMI_COMBINE_TREE};
     const trmi_attrs attrs = {.attached = &sum.head};
     snprintf(name, sizeof name, "%.200s sum of samples", op->name);
-    int32_t index =
-        trmi_pass_emit(&s->pass, TRMI_OP_ALL_REDUCE, op->phase, name, value, 1, 1, &attrs);
-    if (index == 0) {
-        return trm_graph_check(s->pass.to, err);
-    }
-    *value = s->pass.to->ops[index].outputs[0];
+    *value = trmi_pass_emit_unary(&s->pass, TRMI_OP_ALL_REDUCE, op->phase, name, *value, &attrs);
+    TRMI_TRY(trm_graph_check(s->pass.to, err));
     double bytes = (double)trm_shape_count(&s->pass.to->values[*value].shape) * sizeof(float);
     trmi_partition_note(
         s, &(trmi_partition_message){

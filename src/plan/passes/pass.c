@@ -71,6 +71,25 @@ int32_t trmi_pass_emit(trmi_pass *pass, trmi_op_kind kind, trmi_phase phase, con
     return index;
 }
 
+int32_t trmi_pass_emit_unary(trmi_pass *pass, trmi_op_kind kind, trmi_phase phase, const char *name,
+                             int32_t input, const trmi_attrs *attrs) {
+    int32_t index = trmi_pass_emit(pass, kind, phase, name, &input, 1, 1, attrs);
+    return index != 0 ? pass->to->ops[index].outputs[0] : 0;
+}
+
+int32_t trmi_pass_emit_like(trmi_pass *pass, const trmi_op *op, const int32_t *inputs,
+                            int32_t inputs_count, const trmi_attrs *attrs) {
+    int32_t index = trmi_pass_emit(pass, op->kind, op->phase, op->name, inputs, inputs_count,
+                                   op->outputs_count, attrs);
+    trmi_pass_set_origin(pass, index, op->origin);
+    if (index != 0 && op->output_dtype != TRM_DTYPE_NONE) {
+        trmi_op *made = &pass->to->ops[index];
+        made->output_dtype = op->output_dtype;
+        pass->to->values[made->outputs[0]].dtype = op->output_dtype;
+    }
+    return index;
+}
+
 /* Contract in pass.h. Index 0 is the operator that failed, which has no origin. */
 void trmi_pass_set_origin(trmi_pass *pass, int32_t index, const char *origin) {
     if (index != 0 && origin != NULL) {
@@ -94,23 +113,13 @@ int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op) {
     for (int32_t i = 0; i < op->inputs_count; i++) {
         inputs[i] = pass->map[op->inputs[i]];
     }
-    int32_t index = trmi_pass_emit(pass, op->kind, op->phase, op->name, inputs, op->inputs_count,
-                                   op->outputs_count, &attrs);
-    if (index == 0) {
-        return 0;
+    int32_t index = trmi_pass_emit_like(pass, op, inputs, op->inputs_count, &attrs);
+    for (int32_t i = 0; index != 0 && i < op->outputs_count; i++) {
+        pass->map[op->outputs[i]] = pass->to->ops[index].outputs[i];
     }
-    trmi_op *copy = &pass->to->ops[index];
-    trmi_pass_set_origin(pass, index, op->origin);
-    for (int32_t i = 0; i < op->outputs_count; i++) {
-        pass->map[op->outputs[i]] = copy->outputs[i];
-    }
-    if (op->output_dtype != TRM_DTYPE_NONE) {
-        copy->output_dtype = op->output_dtype;
-        pass->to->values[copy->outputs[0]].dtype = op->output_dtype;
-    }
-    /* dtype and shape of a leaf are not derived from inputs */
-    if (trmi_is_leaf(op)) {
-        trmi_value *value = &pass->to->values[copy->outputs[0]];
+    /* Dtype and shape of a leaf are not derived from inputs. */
+    if (index != 0 && trmi_is_leaf(op)) {
+        trmi_value *value = &pass->to->values[pass->map[op->outputs[0]]];
         value->dtype = pass->from->values[op->outputs[0]].dtype;
         value->shape = pass->from->values[op->outputs[0]].shape;
     }

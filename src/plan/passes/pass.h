@@ -32,6 +32,13 @@ int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op);
 int32_t trmi_pass_emit(trmi_pass *pass, trmi_op_kind kind, trmi_phase phase, const char *name,
                        const int32_t *inputs, int32_t inputs_count, int32_t outputs,
                        const trmi_attrs *attrs);
+/* Emits an operator of one input and one output. Returns the output; 0 after an error. */
+int32_t trmi_pass_emit_unary(trmi_pass *pass, trmi_op_kind kind, trmi_phase phase, const char *name,
+                             int32_t input, const trmi_attrs *attrs);
+/* Emits an operator like `op`, with other inputs and attributes: kind, phase, name, origin, number
+ * and dtype of its outputs are those of `op`. Returns its index; 0 after an error. */
+int32_t trmi_pass_emit_like(trmi_pass *pass, const trmi_op *op, const int32_t *inputs,
+                            int32_t inputs_count, const trmi_attrs *attrs);
 /* Records the forward operator that operator `index` of `to` is a gradient, or a repetition, of.
  * Does nothing for index 0 and for NULL. */
 void trmi_pass_set_origin(trmi_pass *pass, int32_t index, const char *origin);
@@ -133,9 +140,9 @@ bool trmi_cooperative_is_worth_it(int64_t gradient, int64_t factors);
 /* Selects the cooperative gradients and moves their steps after all others.   errors  NOMEM */
 trm_status trmi_lower_cooperative(trm_program *program, const trmi_plan_options *options,
                                   trm_error *err);
-/* So many gathers of parameters are under way at most: a program needs the memory of so many
- * results more. With two, the messages of a large parameter have the time of a small one's product,
- * too. */
+/* Gathers of parameters that are under way at the same time, at most: a program needs the memory of
+ * as many results more. With two, the messages of a large parameter have the time of a small one's
+ * product, too. */
 enum { TRMI_GATHERS_AHEAD = 2 };
 /* Decides how many steps before its place each gather of a parameter and each message of a ring
  * begins (trmi_step.ahead). Not for the stages of a pipeline, whose steps run once for each

@@ -30,19 +30,17 @@ static void emit_mean(trmi_pass *pass, const trmi_op *op, double count) {
     const trmi_attrs by = {.scale = {.factor = 1 / count}};
     char name[300];
     snprintf(name, sizeof name, "%.280s.mean", op->name);
-    int32_t sum = pass->map[op->outputs[0]];
-    int32_t mean = trmi_pass_emit(pass, TRMI_OP_SCALE, op->phase, name, &sum, 1, 1, &by);
-    pass->map[op->outputs[0]] = mean != 0 ? pass->to->ops[mean].outputs[0] : 0;
+    int32_t *value = &pass->map[op->outputs[0]];
+    *value = trmi_pass_emit_unary(pass, TRMI_OP_SCALE, op->phase, name, *value, &by);
 }
 
 /* Writes a mean as a sum and a factor. The number of terms is that of all ranks. */
 static void emit_sum(trmi_pass *pass, const trmi_op *op, int32_t ranks) {
     const trmi_value *x = trmi_input_of(pass->from, op, 0), *y = trmi_output_of(pass->from, op, 0);
     double terms = (double)trm_shape_count(&x->shape) / (double)trm_shape_count(&y->shape);
-    int32_t input = pass->map[op->inputs[0]];
-    int32_t sum =
-        trmi_pass_emit(pass, TRMI_OP_REDUCE_SUM, op->phase, op->name, &input, 1, 1, &op->attrs);
-    pass->map[op->outputs[0]] = sum != 0 ? pass->to->ops[sum].outputs[0] : 0;
+    int32_t sum = trmi_pass_emit_unary(pass, TRMI_OP_REDUCE_SUM, op->phase, op->name,
+                                       pass->map[op->inputs[0]], &op->attrs);
+    pass->map[op->outputs[0]] = sum;
     if (sum != 0) {
         emit_mean(pass, op, terms * ranks);
     }

@@ -52,9 +52,7 @@ static void emit_table(trmi_pass *pass, const trmi_op *add, int which) {
     const trmi_op *table = trmi_maker_of(pass->from, add->inputs[which]);
     const int32_t inputs[] = {pass->map[table->inputs[0]], pass->map[table->inputs[1]],
                               pass->map[add->inputs[1 - which]]};
-    int32_t index =
-        trmi_pass_emit(pass, table->kind, table->phase, table->name, inputs, 3, 1, &table->attrs);
-    trmi_pass_set_origin(pass, index, table->origin);
+    int32_t index = trmi_pass_emit_like(pass, table, inputs, 3, &table->attrs);
     if (index != 0) {
         pass->map[add->outputs[0]] = pass->to->ops[index].outputs[0];
     }
@@ -109,9 +107,7 @@ trm_status trmi_pass_fuse_grad_add(trmi_pass *pass, const trmi_plan_options *opt
         }
         inputs[0] = pass->map[add->inputs[0]];
         inputs[7] = pass->map[add->inputs[1]];
-        int32_t index = trmi_pass_emit(pass, op->kind, op->phase, op->name, inputs, 8,
-                                       op->outputs_count, &op->attrs);
-        trmi_pass_set_origin(pass, index, op->origin);
+        int32_t index = trmi_pass_emit_like(pass, op, inputs, 8, &op->attrs);
         for (int j = 0; j < op->outputs_count && index != 0; j++) {
             pass->map[op->outputs[j]] = pass->to->ops[index].outputs[j];
         }

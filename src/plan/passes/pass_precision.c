@@ -65,8 +65,8 @@ static int32_t cast_to(trmi_pass *pass, const trmi_op *op, int32_t value, trm_dt
     trmi_attrs attrs = {.cast = {.dtype = dtype}};
     char *name = trmi_arena_printf(&pass->to->arena, "%s.cast",
                                    pass->to->ops[pass->to->values[value].op].name);
-    int32_t index = trmi_pass_emit(pass, TRMI_OP_CAST, op->phase, name, &value, 1, 1, &attrs);
-    return index == 0 ? value : pass->to->ops[index].outputs[0];
+    int32_t cast = trmi_pass_emit_unary(pass, TRMI_OP_CAST, op->phase, name, value, &attrs);
+    return cast != 0 ? cast : value;
 }
 
 /* Returns the dtype in which an operator computes. */

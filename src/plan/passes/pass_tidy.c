@@ -33,8 +33,8 @@ static void write_sum_in_float32(trmi_pass *pass, const trmi_op *op) {
     const trmi_attrs narrow = {.cast = {.dtype = TRM_BFLOAT16}};
     pass->to->values[value].dtype = TRM_FLOAT32;
     pass->to->ops[pass->to->values[value].op].output_dtype = TRM_FLOAT32;
-    int32_t cast = trmi_pass_emit(pass, TRMI_OP_CAST, op->phase, op->name, &value, 1, 1, &narrow);
-    pass->map[op->outputs[0]] = cast != 0 ? pass->to->ops[cast].outputs[0] : 0;
+    pass->map[op->outputs[0]] =
+        trmi_pass_emit_unary(pass, TRMI_OP_CAST, op->phase, op->name, value, &narrow);
 }
 
 /* Removes casts of weight gradients to float32: the operator before writes float32 itself,
