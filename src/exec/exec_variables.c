@@ -50,14 +50,12 @@ void *trmi_exec_variable_address(const trm_exec *exec, int32_t index) {
 /* Writes this rank's part of variable `index`, given in plain layout. */
 static void write_part(trm_exec *exec, int32_t index, const void *data) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
-    trmi_convert_layout(data, TRMI_PLAIN, trmi_exec_variable_address(exec, index), b->layout,
-                        b->dtype, &b->shape, b->weights);
+    trmi_convert_from_plain(b, data, trmi_exec_variable_address(exec, index));
 }
 
 void trmi_exec_read_part(const trm_exec *exec, int32_t index, void *data) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
-    trmi_convert_layout(trmi_exec_variable_address(exec, index), b->layout, data, TRMI_PLAIN,
-                        b->dtype, &b->shape, b->weights);
+    trmi_convert_to_plain(b, trmi_exec_variable_address(exec, index), data);
 }
 
 /* ---- the list of variables ------------------------------------------------------------------- */
@@ -388,15 +386,14 @@ static void densify_gradient(const trm_exec *exec, const trmi_param *param, floa
 }
 
 /* Writes the dense gradient of this rank's part of a parameter to `data`, in plain layout. */
-static void own_gradient(const trm_exec *exec, int32_t parameter, float *data) {
+static void write_own_gradient(const trm_exec *exec, int32_t parameter, float *data) {
     const trmi_param *param = &exec->program->params[parameter];
     const trmi_buffer *b = &exec->program->buffers[param->param_buffer];
     const char *base = (const char *)trmi_exec_gradient_range(exec);
     if (!exec->gradients_handed_out && param->factor_left != 0) {
         trmi_update_product(exec->update, parameter, data);
     } else {
-        trmi_convert_layout(base + b->offset, b->layout, data, TRMI_PLAIN, TRM_FLOAT32, &b->shape,
-                            b->weights);
+        trmi_convert_to_plain(b, base + b->offset, data); /* like its parameter: float32 */
     }
 }
 
@@ -406,7 +403,7 @@ static trm_status gather_gradient(const trm_exec *exec, const trmi_partition_lea
     float *part;
     TRMI_TRY(TRMI_NEW(err, part, (size_t)trmi_box_count(&leaf->box), "to gather a gradient of %s",
                       leaf->name));
-    own_gradient(exec, parameter, part);
+    write_own_gradient(exec, parameter, part);
     trm_status status =
         trmi_distribution_assemble((trm_exec *)(uintptr_t)exec, leaf, TRM_FLOAT32, part, data, err);
     trmi_free(part);
@@ -437,7 +434,7 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
         } else if (leaf != NULL) {
             TRMI_TRY(gather_gradient(exec, leaf, i, data, err));
         } else {
-            own_gradient(exec, i, data);
+            write_own_gradient(exec, i, data);
         }
     }
     if (p->staged != NULL) {

@@ -167,8 +167,7 @@ static trm_status number_words(const trm_exec *exec, int32_t index, numbering *n
         trmi_copy_box(n->whole, &leaf->global, &leaf->box, n->own, (size_t)(size * WORD), false);
     }
     memset(n->numbers, 0, (size_t)b->bytes + WORD);
-    trmi_convert_layout(leaf != NULL ? n->own : n->whole, TRMI_PLAIN, n->numbers, b->layout,
-                        b->dtype, &b->shape, b->weights);
+    trmi_convert_from_plain(b, leaf != NULL ? n->own : n->whole, n->numbers);
     n->of = n->numbers;
     return TRM_OK;
 }

@@ -273,7 +273,6 @@ static trm_node output_losses(world *w) {
     int64_t classes = any_int(w, 0, 1) ? any_int(w, 2, 70) : any_int(w, 500, 1300);
     return output_loss_of(w, any_int(w, 1, 90), classes, any_int(w, 1, 40), classes);
 }
-/* Of few rows in several hundred, or of none. */
 /* In graphs for evaluation the operator predicts classes. */
 static trm_node output_predictions(world *w) {
     w->graph->training = false;
@@ -281,13 +280,14 @@ static trm_node output_predictions(world *w) {
     w->graph->training = true;
     return loss;
 }
+/* Labels of few rows in several hundred, or of none, count. */
 static trm_node output_losses_of_few(world *w) {
     int64_t classes = any_int(w, 3, 700);
     return output_loss_of(w, any_int(w, 1, 300), classes, any_int(w, 1, 40), any_int(w, 1, 2));
 }
-/* So many blocks of classes that each thread takes some of its own. */
+/* Has so many blocks of classes that each thread takes some of its own. */
 static trm_node output_loss_of_threads(world *w) { return output_loss_of(w, 70, 7001, 33, 7001); }
-/* So many classes that the rows are done in two chunks. */
+/* Has so many classes that the rows are done in two chunks. */
 static trm_node output_loss_in_chunks(world *w) { return output_loss_of(w, 65, 270000, 1, 270000); }
 
 /* Few ids and many, so that both ways are taken. */
@@ -380,8 +380,7 @@ static void run_reference(bench *b, char *memory) {
             in[i] = (trm_tensor){
                 .data = malloc((size_t)f->bytes + 1), .dtype = f->dtype, .shape = f->shape};
             convert_tensor(b->seen[b->in[i]], f->dtype, in[i].data);
-            trmi_convert_layout(in[i].data, TRMI_PLAIN, memory + f->offset, f->layout, f->dtype,
-                                &f->shape, false);
+            trmi_convert_from_plain(f, in[i].data, memory + f->offset);
         }
     }
     for (int i = 0; i < b->step.outputs_count; i++) {
@@ -400,8 +399,7 @@ static void run_reference(bench *b, char *memory) {
     CHECK_OK(trmi_ref_table[b->step.op_kind](&args, &err), err);
     for (int i = 0; i < b->step.outputs_count; i++) {
         const trmi_buffer *f = &b->buffers[b->out[i]];
-        trmi_convert_layout(out[i].data, TRMI_PLAIN, memory + f->offset, f->layout, f->dtype,
-                            &f->shape, false);
+        trmi_convert_from_plain(f, out[i].data, memory + f->offset);
         free(out[i].data);
     }
     for (int i = 0; i < b->step.inputs_count; i++) {
@@ -454,7 +452,8 @@ static void compare_buffer(const bench *b, int32_t buffer, const char *fast, con
     free(x);
 }
 
-/* Of KEYED_LINEAR_GRAD's rows only the sum of each group is right: put at its first sample. */
+/* Puts the sum of each group of KEYED_LINEAR_GRAD's rows at its first sample: only the sum is the
+ * same in all kernels. */
 static void fold_groups(const bench *b, char *memory) {
     const trmi_buffer *rows = &b->buffers[b->out[1]];
     const int64_t *dim = rows->shape.dim, width = dim[2];

@@ -57,7 +57,7 @@ static void run_fast(const bench *b, char *memory, int threads) {
              err);
 }
 
-/* The same through the reference kernel on plain copies; results back in the fast layout. */
+/* Runs the reference kernel on plain copies, and brings its results back to the fast layout. */
 static void run_reference(bench *b, char *memory) {
     trm_error err;
     trm_tensor in[8] = {{0}}, out[4] = {{0}};
@@ -71,8 +71,7 @@ static void run_reference(bench *b, char *memory) {
         trm_tensor *t = input ? &in[i] : &out[i - b->step.inputs_count];
         *t = (trm_tensor){
             .data = malloc((size_t)f->bytes + 1), .dtype = f->dtype, .shape = f->shape};
-        trmi_convert_layout(memory + f->offset, f->layout, t->data, TRMI_PLAIN, f->dtype, &f->shape,
-                            false);
+        trmi_convert_to_plain(f, memory + f->offset, t->data);
     }
     trmi_ref_args args = {.attrs = &b->attrs,
                           .inputs = in,
@@ -91,8 +90,7 @@ static void run_reference(bench *b, char *memory) {
     for (int i = 0; i < 4; i++) {
         if (out[i].data != NULL) {
             const trmi_buffer *f = &b->buffers[b->out[i]];
-            trmi_convert_layout(out[i].data, TRMI_PLAIN, memory + f->offset, f->layout, f->dtype,
-                                &f->shape, false);
+            trmi_convert_from_plain(f, out[i].data, memory + f->offset);
             free(out[i].data);
         }
     }
