@@ -67,15 +67,14 @@ typedef struct trmi_wait_limit {
 /* Splits "host:port" or "[v6]:port".   errors  INVALID */
 trm_status trmi_net_split(const char *address, char host[64], int32_t *port, trm_error *err);
 /* Binds a TCP socket; port 0 takes a free one. It does not listen yet.
- *   out     *fd is the caller's to close; name (may be NULL) is the numeric "host:port" that was
- * bound
- *   errors  INVALID (the name cannot be resolved), IO */
+ *   param   name: the numeric "host:port" that was bound; NULL: not wanted
+ *   errors  INVALID (the name cannot be resolved), IO
+ *   owns    the caller closes *fd */
 trm_status trmi_net_bind(const char *host, int32_t port, int *fd, char name[TRMI_NET_NAME_BYTES],
                          trm_error *err);
 /* Connects to the first address of `host` that answers: one attempt.
  *   errors  INVALID (the name cannot be resolved), PEER (no process listens there, or no answer
- * before the deadline),
- *           CANCELLED (stopped) */
+ *           before the deadline), CANCELLED (stopped) */
 trm_status trmi_net_connect(const char *host, int32_t port, const trmi_wait_limit *patience,
                             int *fd, trm_error *err);
 /* Writes the other end for messages: "10.0.0.2:4000", or "pid 7 of user 1000" at a unix socket.
@@ -121,8 +120,7 @@ trm_status trmi_net_random(void *out, size_t bytes, trm_error *err);
 /* Proves the token as the connector, over a connected socket, which stays the caller's to close
  * when this fails.
  *   errors  PEER (closed or silent, or not this protocol: may be tried again), INVALID (another
- * token),
- *           UNSUPPORTED (another version), CANCELLED, IO */
+ *           token), UNSUPPORTED (another version), CANCELLED, IO */
 trm_status trmi_net_prove_token(int fd, const trmi_credentials *mine,
                                 const trmi_wait_limit *patience, trmi_session *out, trm_error *err);
 
@@ -139,8 +137,9 @@ typedef struct trmi_acceptor_options {
     void *context;
 } trmi_acceptor_options;
 
-/* Listens on bound sockets and takes them over, also when it fails.   errors  NOMEM, IO   owns
- * caller */
+/* Listens on bound sockets and takes them over, also when it fails.
+ *   errors  NOMEM, IO
+ *   owns    *out: the caller, trmi_acceptor_destroy */
 trm_status trmi_acceptor_create(const int *fds, int count, const trmi_acceptor_options *options,
                                 trmi_acceptor **out, trm_error *err);
 /* Returns the next connection that has proved the token; the caller closes out->fd.
@@ -153,7 +152,7 @@ trm_status trmi_acceptor_next(trmi_acceptor *acceptor, double timeout_seconds, t
 int trmi_acceptor_fd(const trmi_acceptor *acceptor);
 /* Returns the last connection that was refused, and why; "": none was. */
 const char *trmi_acceptor_refused(const trmi_acceptor *acceptor);
-/* Makes trmi_acceptor_next return at once from now on.   thread any */
+/* Makes trmi_acceptor_next return at once from now on.   threads  any */
 void trmi_acceptor_stop(trmi_acceptor *acceptor);
 void trmi_acceptor_destroy(trmi_acceptor *acceptor);
 

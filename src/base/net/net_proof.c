@@ -16,6 +16,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+/* Where the acceptor's code is in a CHALLENGE; it covers the bytes before. */
+enum { MAC_AT = 48 };
 /* the first 8 bytes of the two messages, with the zero at the end */
 static const uint8_t hello_magic[8] = "TRIREME", challenge_magic[8] = "TRIRACK";
 
@@ -85,6 +87,14 @@ const char *trmi_net_check_hello(const trmi_proof *proof, size_t have, const trm
 
 uint16_t trmi_net_hello_version(const trmi_proof *proof) { return trmi_get16(proof->hello + 8); }
 
+/* Computes the code, under `label`, of the HELLO and the first `challenge_bytes` of the
+ * CHALLENGE. */
+static void compute_mac(const trmi_credentials *mine, const trmi_proof *proof,
+                        size_t challenge_bytes, const char *label, uint8_t out[32]) {
+    trmi_net_mac(mine->token, label, proof->hello, proof->hello_bytes, proof->challenge,
+                 challenge_bytes, out);
+}
+
 trm_status trmi_net_challenge(const trmi_credentials *mine, trmi_proof *proof, trm_error *err) {
     uint8_t *c = proof->challenge;
     memset(c, 0, TRMI_CHALLENGE_BYTES);
@@ -92,15 +102,14 @@ trm_status trmi_net_challenge(const trmi_credentials *mine, trmi_proof *proof, t
     trmi_put16(c + 8, mine->version);
     trmi_put16(c + 10, mine->service);
     TRMI_TRY(trmi_net_random(c + 16, 32, err));
-    trmi_net_mac(mine->token, "acceptor", proof->hello, proof->hello_bytes, c, 48, c + 48);
+    compute_mac(mine, proof, MAC_AT, "acceptor", c + MAC_AT);
     return TRM_OK;
 }
 
 /* Computes the PROOF of a connector. */
 static void compute_answer(const trmi_credentials *mine, const trmi_proof *proof,
                            uint8_t out[TRMI_PROOF_BYTES]) {
-    trmi_net_mac(mine->token, "connector", proof->hello, proof->hello_bytes, proof->challenge,
-                 TRMI_CHALLENGE_BYTES, out);
+    compute_mac(mine, proof, TRMI_CHALLENGE_BYTES, "connector", out);
 }
 
 bool trmi_net_check_answer(const trmi_credentials *mine, const trmi_proof *proof,
@@ -118,10 +127,8 @@ void trmi_net_begin_session(const trmi_credentials *mine, const trmi_proof *proo
     out->is_local = trmi_net_peer(fd, out->peer);
     out->detail_bytes = proof->hello_bytes - TRMI_HELLO_HEAD;
     memcpy(out->detail, proof->hello + TRMI_HELLO_HEAD, out->detail_bytes);
-    trmi_net_mac(mine->token, "frames up", proof->hello, proof->hello_bytes, proof->challenge,
-                 TRMI_CHALLENGE_BYTES, out->up_key);
-    trmi_net_mac(mine->token, "frames down", proof->hello, proof->hello_bytes, proof->challenge,
-                 TRMI_CHALLENGE_BYTES, out->down_key);
+    compute_mac(mine, proof, TRMI_CHALLENGE_BYTES, "frames up", out->up_key);
+    compute_mac(mine, proof, TRMI_CHALLENGE_BYTES, "frames down", out->down_key);
 }
 
 /* Checks a CHALLENGE.
@@ -140,8 +147,8 @@ static trm_status check_challenge(const trmi_credentials *mine, const trmi_proof
                          "trireme everywhere",
                          peer, trmi_get16(c + 8), mine->version);
     }
-    trmi_net_mac(mine->token, "acceptor", proof->hello, proof->hello_bytes, c, 48, mac);
-    return CRYPTO_memcmp(mac, c + 48, 32) == 0
+    compute_mac(mine, proof, MAC_AT, "acceptor", mac);
+    return CRYPTO_memcmp(mac, c + MAC_AT, sizeof mac) == 0
                ? TRM_OK
                : TRMI_FAIL(err, TRM_INVALID, "%s does not know this job's token: the tokens differ",
                            peer);
