@@ -264,6 +264,15 @@ static double wait_for_rounds(const bool *alive, int32_t all, int32_t ranks) {
     return trmi_os_now() - begin;
 }
 
+/* Starts all ranks of a job, none of them absent, and waits until all have done rounds together. */
+static void begin_job(const elastic_case *c, bool alive[RANKS_MAX], pid_t pids[RANKS_MAX]) {
+    start_ranks(c, pids);
+    for (int32_t r = 0; r < RANKS_MAX; r++) {
+        alive[r] = r < c->ranks;
+    }
+    wait_for_rounds(alive, c->ranks, c->ranks);
+}
+
 static void await_ranks(const bool *alive, const pid_t *pids, int32_t all) {
     seen->stop = 1;
     for (int32_t r = 0; r < all; r++) {
@@ -278,13 +287,9 @@ static void await_ranks(const bool *alive, const pid_t *pids, int32_t all) {
 
 /* Kills the ranks of `order` one after the other. */
 static void kill_in_order(const elastic_case *c, const int32_t *order, int32_t kills) {
-    bool alive[RANKS_MAX] = {false};
+    bool alive[RANKS_MAX];
     pid_t pids[RANKS_MAX];
-    start_ranks(c, pids);
-    for (int32_t r = 0; r < c->ranks; r++) {
-        alive[r] = true;
-    }
-    wait_for_rounds(alive, c->ranks, c->ranks);
+    begin_job(c, alive, pids);
     for (int32_t k = 0; k < kills; k++) {
         poll(NULL, 0, 3 * k);
         alive[order[k]] = false;
@@ -318,10 +323,9 @@ static void a_majority_of_hosts_goes_on(void **state) {
 
 static void two_die_at_once(void **state) {
     const elastic_case c = {.ranks = 5};
-    bool alive[RANKS_MAX] = {true, true, true, true, true};
+    bool alive[RANKS_MAX];
     pid_t pids[RANKS_MAX];
-    start_ranks(&c, pids);
-    wait_for_rounds(alive, 5, 5);
+    begin_job(&c, alive, pids);
     alive[0] = alive[1] = false;
     kill(pids[0], SIGKILL);
     kill(pids[1], SIGKILL);
@@ -333,10 +337,9 @@ static void two_die_at_once(void **state) {
 /* A stopped rank is ended, so that it cannot write into memory of the others when it goes on. */
 static void a_stopped_rank_is_given_up(void **state) {
     const elastic_case c = {.ranks = 3, .stall_seconds = 1};
-    bool alive[RANKS_MAX] = {true, true, true};
+    bool alive[RANKS_MAX];
     pid_t pids[RANKS_MAX];
-    start_ranks(&c, pids);
-    wait_for_rounds(alive, 3, 3);
+    begin_job(&c, alive, pids);
     alive[1] = false;
     kill(pids[1], SIGSTOP);
     wait_for_rounds(alive, 3, 2);
@@ -349,13 +352,9 @@ static void a_stopped_rank_is_given_up(void **state) {
 /* The failure names one of two ranks that stop at once. The other one is given up after the
  * deadline of heartbeats, too, and not after that of decisions. */
 static void stop_two(const elastic_case *c, int32_t first, int32_t second) {
-    bool alive[RANKS_MAX] = {false};
+    bool alive[RANKS_MAX];
     pid_t pids[RANKS_MAX];
-    start_ranks(c, pids);
-    for (int32_t r = 0; r < c->ranks; r++) {
-        alive[r] = true;
-    }
-    wait_for_rounds(alive, c->ranks, c->ranks);
+    begin_job(c, alive, pids);
     alive[first] = alive[second] = false;
     kill(pids[first], SIGSTOP);
     kill(pids[second], SIGSTOP);
@@ -383,10 +382,9 @@ static void two_silent_hosts_are_given_up(void **state) {
 /* Rank 0, which coordinates, leaves with another one; both end in order, and no round fails. */
 static void ranks_leave(void **state) {
     const elastic_case c = {.ranks = 4, .least = 2};
-    bool alive[RANKS_MAX] = {true, true, true, true};
+    bool alive[RANKS_MAX];
     pid_t pids[RANKS_MAX];
-    start_ranks(&c, pids);
-    wait_for_rounds(alive, 4, 4);
+    begin_job(&c, alive, pids);
     for (int32_t r = 0; r < 2; r++) {
         int status;
         alive[r] = false;
@@ -423,11 +421,10 @@ static void ranks_leave(void **state) {
  * the rank that leaves brings it. */
 static void a_rank_that_leaves_brings_the_list(void **state) {
     const elastic_case c = {.ranks = 2, .hosts = true, .engine = "tcp"};
-    bool alive[RANKS_MAX] = {true, true};
+    bool alive[RANKS_MAX];
     pid_t pids[RANKS_MAX];
     int status;
-    start_ranks(&c, pids);
-    wait_for_rounds(alive, 2, 2);
+    begin_job(&c, alive, pids);
     seen->loses_list[1] = 1;
     seen->leave[0] = 1;
     alive[0] = false;
@@ -442,10 +439,9 @@ static void a_rank_that_leaves_brings_the_list(void **state) {
 /* A process that has gone to a later ballot does not let members wait for its own one. */
 static void a_late_ballot_is_refused(void **state) {
     const elastic_case c = {.ranks = 2, .hosts = true, .engine = "tcp"};
-    bool alive[RANKS_MAX] = {true, true};
+    bool alive[RANKS_MAX];
     pid_t pids[RANKS_MAX];
-    start_ranks(&c, pids);
-    wait_for_rounds(alive, 2, 2);
+    begin_job(&c, alive, pids);
     seen->late_ballot = 1;
     seen->leave[1] = 1;
     for (int32_t r = 0; r < 2; r++) {
@@ -459,10 +455,9 @@ static void a_late_ballot_is_refused(void **state) {
 /* Ranks die and are started again with the command and environment of before: they join the job.
  * Rank 0 is one of them, which held the place. */
 static void replace_ranks(const elastic_case *c) {
-    bool alive[RANKS_MAX] = {true, true, true};
+    bool alive[RANKS_MAX];
     pid_t pids[RANKS_MAX];
-    start_ranks(c, pids);
-    wait_for_rounds(alive, 3, 3);
+    begin_job(c, alive, pids);
     static const int32_t order[] = {1, 0, 2, 0};
     for (int32_t k = 0; k < 4; k++) {
         int32_t rank = order[k];
@@ -492,10 +487,9 @@ static void killed_ranks_come_back(void **state) {
  * member of the running job tells it. */
 static void a_false_start_is_told(void **state) {
     const elastic_case c = {.ranks = 3};
-    bool alive[RANKS_MAX] = {true, true, true};
+    bool alive[RANKS_MAX];
     pid_t pids[RANKS_MAX];
-    start_ranks(&c, pids);
-    wait_for_rounds(alive, 3, 3);
+    begin_job(&c, alive, pids);
     for (int32_t r = 0; r < 3; r++) {
         kill(pids[r], SIGSTOP); /* none of them can open the place */
     }
@@ -514,10 +508,10 @@ static void a_false_start_is_told(void **state) {
 /* A process joins where there is room; at `most` ranks it waits until one leaves. */
 static void newcomers_wait_for_room(void **state) {
     const elastic_case c = {.ranks = 3, .most = 4};
-    bool alive[RANKS_MAX] = {true, true, true, true};
+    bool alive[RANKS_MAX];
     pid_t pids[RANKS_MAX];
-    start_ranks(&c, pids);
-    wait_for_rounds(alive, 3, 3);
+    begin_job(&c, alive, pids);
+    alive[3] = true; /* joins later */
     pids[3] = start_rank(&(elastic_case){.ranks = 5, .most = 4}, 3);
     wait_for_rounds(alive, 4, 4);
     assert_string_equal(seen->joined[0], "3");
@@ -539,10 +533,9 @@ static void newcomers_wait_for_room(void **state) {
  * that door dies. */
 static void a_newcomer_outlasts_the_rank_of_its_door(void **state) {
     const elastic_case c = {.ranks = 2, .most = 2};
-    bool alive[RANKS_MAX] = {true, true};
+    bool alive[RANKS_MAX];
     pid_t pids[RANKS_MAX];
-    start_ranks(&c, pids);
-    wait_for_rounds(alive, 2, 2);
+    begin_job(&c, alive, pids);
     pids[2] = start_rank(&(elastic_case){.ranks = 3, .most = 2}, 2);
     poll(NULL, 0, 3500);
     kill(pids[0], SIGKILL);
@@ -559,10 +552,10 @@ static void a_newcomer_outlasts_the_rank_of_its_door(void **state) {
 static void a_newcomers_first_meeting_fails(void **state) {
     const elastic_case c = {.ranks = 3, .most = 4};
     for (int32_t dies = 0; dies < 3; dies++) {
-        bool alive[RANKS_MAX] = {true, true, true, true};
+        bool alive[RANKS_MAX];
         pid_t pids[RANKS_MAX];
-        start_ranks(&c, pids);
-        wait_for_rounds(alive, 3, 3);
+        begin_job(&c, alive, pids);
+        alive[3] = true; /* joins later */
         seen->dies[dies] = 1;
         pids[3] = start_rank(&(elastic_case){.ranks = 4, .most = 4}, 3);
         assert_int_equal(waitpid(pids[dies], NULL, 0), pids[dies]);
@@ -651,10 +644,9 @@ static void half_of_the_ranks_does_not_begin(void **state) {
 /* With fewer ranks than `least` all end with the reason. */
 static void too_few_are_left(void **state) {
     const elastic_case c = {.ranks = 3, .least = 3};
-    bool alive[RANKS_MAX] = {true, true, true};
+    bool alive[RANKS_MAX];
     pid_t pids[RANKS_MAX];
-    start_ranks(&c, pids);
-    wait_for_rounds(alive, 3, 3);
+    begin_job(&c, alive, pids);
     kill(pids[0], SIGKILL);
     for (int32_t r = 0; r < 3; r++) {
         int status;
