@@ -9,8 +9,16 @@
 #include "graph/graph_ir.h"
 #include "trireme/nn.h"
 
-static void count_parameters(const char *name, int64_t classes, int64_t size, trm_stem stem,
-                             int64_t *elements, int64_t *tensors, trm_shape *out) {
+/* The parameters of a network, and the shape of its logits. */
+typedef struct network_size {
+    int64_t elements, tensors;
+    trm_shape logits;
+} network_size;
+
+/* Builds a network for images of size x size and measures it. */
+static network_size measure_network(const char *name, int64_t classes, int64_t size,
+                                    trm_stem stem) {
+    network_size found = {0};
     trm_error err;
     trm_graph *g;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
@@ -18,15 +26,15 @@ static void count_parameters(const char *name, int64_t classes, int64_t size, tr
     trm_node y =
         trm_network_build(g, name, x, &(trm_network_options){.classes = classes, .stem = stem});
     CHECK_OK(trm_graph_check(g, &err), err);
-    *out = trm_node_shape(g, y);
-    *elements = *tensors = 0;
+    found.logits = trm_node_shape(g, y);
     for (int64_t i = 1; i < g->ops_count; i++) {
         if (g->ops[i].kind == TRMI_OP_PARAMETER) {
-            *elements += trm_shape_count(&g->values[g->ops[i].outputs[0]].shape);
-            ++*tensors;
+            found.elements += trm_shape_count(&g->values[g->ops[i].outputs[0]].shape);
+            found.tensors++;
         }
     }
     trm_graph_destroy(g);
+    return found;
 }
 
 static void counts_are_torchvisions(void **state) {
@@ -37,26 +45,19 @@ static void counts_are_torchvisions(void **state) {
                  {"resnet50", 25557032, 161},  {"resnet101", 44549160, 314},
                  {"resnet152", 60192808, 467}, {"vit", 86567656, 200}}; /* vit_b_16 */
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        int64_t elements, tensors;
-        trm_shape out;
-        count_parameters(known[i].name, 1000, 224, TRM_STEM_IMAGENET, &elements, &tensors, &out);
-        assert_int_equal(elements, known[i].elements);
-        assert_int_equal(tensors, known[i].tensors);
-        assert_int_equal(out.dim[1], 1000);
+        network_size found = measure_network(known[i].name, 1000, 224, TRM_STEM_IMAGENET);
+        assert_int_equal(found.elements, known[i].elements);
+        assert_int_equal(found.tensors, known[i].tensors);
+        assert_int_equal(found.logits.dim[1], 1000);
     }
 }
 
 static void small_models_take_small_images(void **state) {
-    int64_t elements, tensors;
-    trm_shape out;
-    count_parameters("lenet", 10, 32, TRM_STEM_IMAGENET, &elements, &tensors, &out);
-    assert_int_equal(elements, 62006); /* the usual LeNet-5 with three input channels */
-    count_parameters("mlp", 7, 8, TRM_STEM_IMAGENET, &elements, &tensors, &out);
-    assert_int_equal(out.dim[1], 7);
-    count_parameters("vit", 10, 32, TRM_STEM_IMAGENET, &elements, &tensors, &out);
-    assert_int_equal(out.dim[1], 10);
-    count_parameters("resnet18", 10, 32, TRM_STEM_CIFAR, &elements, &tensors, &out);
-    assert_int_equal(elements, 11173962);
+    /* the usual LeNet-5 with three input channels */
+    assert_int_equal(measure_network("lenet", 10, 32, TRM_STEM_IMAGENET).elements, 62006);
+    assert_int_equal(measure_network("mlp", 7, 8, TRM_STEM_IMAGENET).logits.dim[1], 7);
+    assert_int_equal(measure_network("vit", 10, 32, TRM_STEM_IMAGENET).logits.dim[1], 10);
+    assert_int_equal(measure_network("resnet18", 10, 32, TRM_STEM_CIFAR).elements, 11173962);
 }
 
 /* Every layer counts; an unknown name is reported together with the known ones. */

@@ -10,16 +10,25 @@
 
 /* ---- networks -------------------------------------------------------------------------------- */
 
-static trm_node add_conv(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t kernel,
-                         int64_t stride, int64_t dilation, int64_t groups, bool bias) {
+/* A convolution to `out` channels, padded so that stride 1 keeps the extent. Members that are zero:
+ * a kernel of 1x1, stride, dilation and groups of 1. */
+typedef struct conv_form {
+    const char *name;
+    int64_t out, kernel, stride, dilation, groups;
+    bool bias;
+} conv_form;
+
+static trm_node add_conv(trm_graph *g, trm_node x, conv_form f) {
+    const int64_t kernel = f.kernel > 0 ? f.kernel : 1, stride = f.stride > 0 ? f.stride : 1,
+                  dilation = f.dilation > 0 ? f.dilation : 1, groups = f.groups > 0 ? f.groups : 1,
+                  pad = dilation * (kernel - 1) / 2;
     trm_shape s = trm_node_shape(g, x);
-    trm_graph_push_scope(g, "%s", name);
-    int64_t pad = dilation * (kernel - 1) / 2;
+    trm_graph_push_scope(g, "%s", f.name);
     trm_node y = trm_conv2d(
         g, x,
-        trm_parameter(g, "weight", trm_shape_of(out, s.dim[1] / groups, kernel, kernel),
+        trm_parameter(g, "weight", trm_shape_of(f.out, s.dim[1] / groups, kernel, kernel),
                       TRM_INIT_HE_NORMAL_FAN_OUT),
-        bias ? trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_NORMAL_001) : TRM_NO_NODE,
+        f.bias ? trm_parameter(g, "bias", trm_shape_of(f.out), TRM_INIT_NORMAL_001) : TRM_NO_NODE,
         &(trm_conv_options){.stride = {stride, stride},
                             .dilation = {dilation, dilation},
                             .pad = {pad, pad, pad, pad},
@@ -47,21 +56,28 @@ static trm_node build_images(trm_graph *g, uint64_t v) {
             classes = pick_number(v, 2, 8, 11);
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, size, size + 2));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
-    x = trm_relu(g, add_norm(g, "bn1",
-                             add_conv(g, "stem", x, 8, 2 * pick_number(v, 3, 0, 3) + 1,
-                                      pick_number(v, 4, 1, 2), 1, 1, v % 2)));
+    const conv_form stem = {.name = "stem",
+                            .out = 8,
+                            .kernel = 2 * pick_number(v, 3, 0, 3) + 1,
+                            .stride = pick_number(v, 4, 1, 2),
+                            .bias = v % 2};
+    const conv_form wide = {.name = "conv2",
+                            .out = 8,
+                            .kernel = 3,
+                            .dilation = pick_number(v, 6, 1, 2),
+                            .groups = v % 3 == 1 ? 4 : 1};
+    const conv_form last = {.name = "conv5", .out = 8, .kernel = 3, .stride = 2, .bias = true};
+    x = trm_relu(g, add_norm(g, "bn1", add_conv(g, x, stem)));
     const trm_pool_options pool = {.kernel = {3, 3},
                                    .stride = {pick_number(v, 5, 1, 2), 2},
                                    .pad = {1, 1, 1, 1},
                                    .count_padding = v % 3 == 0};
     x = v % 2 ? trm_avg_pool(g, x, &pool) : trm_max_pool(g, x, &pool);
-    trm_node y = trm_relu(g, add_norm(g, "bn2",
-                                      add_conv(g, "conv2", x, 8, 3, 1, pick_number(v, 6, 1, 2),
-                                               v % 3 == 1 ? 4 : 1, false)));
-    y = add_norm(g, "bn3", add_conv(g, "conv3", y, 12, 1, 1, 1, 1, false));
-    trm_node side = add_norm(g, "bn4", add_conv(g, "project", x, 12, 1, 1, 1, 1, false));
+    trm_node y = trm_relu(g, add_norm(g, "bn2", add_conv(g, x, wide)));
+    y = add_norm(g, "bn3", add_conv(g, y, (conv_form){.name = "conv3", .out = 12}));
+    trm_node side = add_norm(g, "bn4", add_conv(g, x, (conv_form){.name = "project", .out = 12}));
     y = trm_relu(g, trm_add(g, y, side));
-    y = trm_relu(g, add_conv(g, "conv5", y, 8, 3, 2, 1, 1, true));
+    y = trm_relu(g, add_conv(g, y, last));
     trm_node logits = add_dense(g, "fc", trm_dropout(g, trm_global_avg_pool(g, y), 0.3), classes);
     return trm_softmax_cross_entropy(g, logits, label,
                                      &(trm_xent_options){.label_smoothing = v % 2 ? 0.1 : 0,
