@@ -19,6 +19,11 @@
 
 /* variables of a key, at most; parent processes that write_ancestor_key looks at */
 enum { KEY_VARIABLES = 4, ANCESTORS_MAX = 16 };
+/* Ports that rank 0 may try from its first one on, where the launcher leaves none to it alone. */
+enum { PORTS = 16 };
+/* Ports of Slurm jobs, which have no address: those of a job begin JOB_PORTS after the job before,
+ * those of its steps STEP_PORTS apart; JOBS jobs and STEPS steps have different ones. */
+enum { SLURM_PORT = 15000, JOBS = 1000, JOB_PORTS = 20, STEPS = 4, STEP_PORTS = 4 };
 
 /* One launcher. NULL: it has no such variable. */
 typedef struct launcher {
@@ -35,10 +40,9 @@ typedef struct launcher {
     const char *key[KEY_VARIABLES];
     /* if there are no such variables: name of the ranks' common ancestor process */
     const char *proxy;
-    bool launches; /* starts processes, so it may have started another launcher */
-    /* see trmi_claim */
-    bool one_console;
-    bool last; /* used only if no other launcher was found */
+    bool launches;    /* starts processes, so it may have started another launcher */
+    bool one_console; /* see trmi_claim */
+    bool last;        /* used only if no other launcher was found */
     /* reads what only this launcher has; NULL: nothing */
     trm_status (*refine)(const trmi_environment *env, trmi_claim *claim, trm_error *err);
 } launcher;
@@ -127,7 +131,7 @@ static trm_status refine_torchrun(const trmi_environment *env, trmi_claim *claim
         return TRM_OK;
     }
     claim->port = claim->port > 0 && claim->port < 65535 ? claim->port + 1 : 0;
-    claim->ports = 65536 - claim->port < 16 ? 65536 - claim->port : 16;
+    claim->ports = 65536 - claim->port < PORTS ? 65536 - claim->port : PORTS;
     return TRM_OK;
 }
 
@@ -170,9 +174,8 @@ static trm_status refine_slurm(const trmi_environment *env, trmi_claim *claim, t
     TRMI_TRY(trmi_env_integer(env, "SLURM_STEP_ID", 0, INT32_MAX, &step, err));
     if (nodes != NULL) {
         write_first_node(nodes, claim->address, sizeof claim->address);
-        /* The first ports of jobs are 20 apart, those of a job's steps 4, from 15000 on. */
-        claim->port = 15000 + (job % 1000) * 20 + (step % 4) * 4;
-        claim->ports = 16;
+        claim->port = SLURM_PORT + (job % JOBS) * JOB_PORTS + (step % STEPS) * STEP_PORTS;
+        claim->ports = PORTS;
     }
     return TRM_OK;
 }
