@@ -24,6 +24,8 @@
 #include <string.h>
 
 enum { EVENTS_MOST = 400000 }; /* 45 MB; some 800 steps of ResNet-50 */
+/* Seconds by which clocks of ranks seem to differ though they are one host's. */
+static const double clock_noise = 1e-3;
 
 /* The recording of one training call. */
 struct trmi_profile {
@@ -44,7 +46,7 @@ trm_status trmi_profile_begin(trm_model *model, trm_dataset *data, const char *p
                          "timeline %.100s...: a path of %zu bytes, at most %zu expected", path,
                          strlen(path), sizeof p->path - 1);
     }
-    if (trmi_model_rank(model) == 0) { /* which writes the file when all has been trained */
+    if (trmi_model_rank(model) == 0) { /* rank 0 writes the file when all has been trained */
         TRMI_TRY(trmi_os_check_path(path, false, err));
     }
     TRMI_TRY(TRMI_NEW(err, p, 1, "to record %s", path));
@@ -128,10 +130,15 @@ static trm_status gather_texts(const trm_model *model, trmi_text *text, trm_erro
     return status;
 }
 
+/* Returns how many seconds a clock is ahead of another one, by what each lacks to the time of day.
+ * Ranks of one host have the same monotonic clock: small differences are noise. */
+static double compare_clocks(double offset, double other) {
+    return fabs(offset - other) < clock_noise ? 0 : offset - other;
+}
+
 /* Sets *shift to the seconds to add to this rank's times, so that all ranks use rank 0's clock
- * and the first rank begins at 0 (viewers drop events before 0). Ranks of one host have the same
- * monotonic clock: differences below 1 ms are noise. Ranks of other hosts are aligned by the
- * time of day. */
+ * and the first rank begins at 0 (viewers drop events before 0). Ranks of other hosts are aligned
+ * by the time of day. */
 static trm_status find_clock_shift(const trmi_profile *p, double *shift, trm_error *err) {
     int32_t rank = trmi_model_rank(p->model);
     trm_comm *comm = trmi_model_comm(p->model);
@@ -150,12 +157,9 @@ static trm_status find_clock_shift(const trmi_profile *p, double *shift, trm_err
         double first = INFINITY;
         for (int64_t i = 0; i < size; i++) {
             /* How far this clock is ahead of rank 0's, and when its first event would be there. */
-            double ahead = clocks[2 * i] - clocks[0];
-            ahead = ahead > -1e-3 && ahead < 1e-3 ? 0 : ahead;
-            first = fmin(first, clocks[2 * i + 1] + ahead);
+            first = fmin(first, clocks[2 * i + 1] + compare_clocks(clocks[2 * i], clocks[0]));
         }
-        double ahead = offset - clocks[0];
-        *shift = (ahead > -1e-3 && ahead < 1e-3 ? 0 : ahead) - first;
+        *shift = compare_clocks(offset, clocks[0]) - first;
     }
     trmi_free(clocks);
     return status;
@@ -170,8 +174,8 @@ static trm_status write_file(trmi_profile *p, trm_error *err) {
     int32_t rank = trmi_model_rank(p->model);
     TRMI_TRY(find_clock_shift(p, &shift, err));
     snprintf(name, sizeof name, "rank %d", (int)rank);
-    trmi_text_append(&events, ",\n",
-                     rank > 0 ? 2 : 0); /* separates them from the events of the rank before */
+    /* A comma separates the events from those of the rank before. */
+    trmi_text_append(&events, ",\n", rank > 0 ? 2 : 0);
     trmi_trace_put_process(&events, rank, name);
     trmi_trace_put(p->trace, rank, shift, &events);
     trm_status status = TRMI_CHECK_MEMORY(err, &events, "for the timeline");
