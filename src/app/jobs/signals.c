@@ -14,12 +14,15 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The model or job that a signal stops; NULL: none. */
 static trm_model *stopping_model;
 static trm_estimator *stopping_job;
+/* The number of the first signal that stops the run, 0: none; whether the state is wanted. */
 static volatile sig_atomic_t received, state_wanted;
 
-/* Handles a signal: only sets flags. SIGUSR1 is a scheduler's early warning: it may arrive more
- * than once, and the SIGTERM that follows it counts as the first demand, not the second. */
+/* Handles a signal: only sets flags. A second demand ends the program at once. SIGUSR1 is a
+ * scheduler's early warning: it may arrive more than once, and the SIGTERM that follows it counts
+ * as the first demand, not the second. */
 static void handle_signal(int signal_number) {
     if (signal_number == SIGUSR2) {
         state_wanted = 1;
@@ -42,8 +45,9 @@ static void handle_signal(int signal_number) {
     }
 }
 
-/* Signals that stop the run. */
-static const int DEMANDS[] = {SIGINT, SIGTERM, SIGUSR1};
+/* Signals that demand the end of the run. */
+static const int demands[] = {SIGINT, SIGTERM, SIGUSR1};
+enum { DEMANDS = sizeof demands / sizeof demands[0] };
 
 /* Installs the handler; system calls are restarted. */
 static void install_handler(int signal_number) {
@@ -57,8 +61,8 @@ static void install_handler(int signal_number) {
 
 /* Installs the handler for the signals that stop the run. */
 static void listen_to_demands(void) {
-    for (size_t i = 0; i < sizeof DEMANDS / sizeof DEMANDS[0]; i++) {
-        install_handler(DEMANDS[i]);
+    for (int i = 0; i < DEMANDS; i++) {
+        install_handler(demands[i]);
     }
 }
 
@@ -73,16 +77,16 @@ void app_signals_begin_job(trm_estimator *estimator) {
 }
 
 void app_signals_prepare(void) {
-    signal(SIGXFSZ,
-           SIG_IGN); /* a file at its size limit is then an error of write(2), with a message */
-    /* a request for the state never ends the program, even outside of training */
+    /* A file at its size limit is then an error of write(2), with a message. */
+    signal(SIGXFSZ, SIG_IGN);
+    /* A request for the state never ends the program, even outside of training. */
     install_handler(SIGUSR2);
 }
 
 /* Contract in app.h. The handler is removed before its targets are forgotten. */
 void app_signals_end(void) {
-    for (size_t i = 0; i < sizeof DEMANDS / sizeof DEMANDS[0]; i++) {
-        signal(DEMANDS[i], SIG_DFL);
+    for (int i = 0; i < DEMANDS; i++) {
+        signal(demands[i], SIG_DFL);
     }
     stopping_model = NULL;
     stopping_job = NULL;
