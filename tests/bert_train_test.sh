@@ -5,12 +5,7 @@
 export OMP_NUM_THREADS=1
 
 # Sentences of a small grammar: a masked letter can be read off the others.
-python3 - > text.txt << 'END'
-import random
-pick = random.Random(1)
-for _ in range(4000):
-    print(pick.choice(["the rank", "a worker", "the server"]), pick.choice(["sends", "reads", "keeps"]), pick.choice(["é row", "one table", "the weights"]) + ".")
-END
+write_sentences 4000 "é row" "one table" "the weights" > text.txt
 network="--layers 2 --width 32 --heads 2"
 data="--data text.txt --dataset text --tokens characters --context 24"
 learn="--batch-size 16 --learning-rate 2e-3 --seed 3"

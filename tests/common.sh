@@ -50,6 +50,15 @@ expect() { # CODE TEXT ARGS
 }
 # tests/tfrecord.py
 export PYTHONPATH=$source/tests${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
+# Prints sentences of a small grammar, whose letters can be learned in few steps; the objects are chosen among the words given.
+write_sentences() { # COUNT OBJECT...
+    python3 - "$@" << 'END'
+import random, sys
+pick = random.Random(1)
+for _ in range(int(sys.argv[1])):
+    print(pick.choice(["the rank", "a worker", "the server"]), pick.choice(["sends", "reads", "keeps"]), pick.choice(sys.argv[2:]) + ".")
+END
+}
 # Two hosts on this one: ranks of the second half are in an IPC name space of their own, so that they share no memory with the first
 # half and meet it over the loopback.
 ipc_space="unshare --ipc"

@@ -3,15 +3,10 @@
 # Trains GPT-2 from the command line on characters, bytes and ids: losses, resuming, evaluation, ranks, wrong use. The text is
 # generated; tiny Shakespeare too where it is present.
 . "$(dirname "$0")/common.sh"
-export OMP_NUM_THREADS=1
+export OMP_NUM_THREADS=1 PYTHONPATH=$source/tests/readers:$PYTHONPATH
 
 # Sentences of a small grammar: their letters can be learned in few steps.
-python3 - > text.txt << 'END'
-import random
-pick = random.Random(1)
-for _ in range(4000):
-    print(pick.choice(["the rank", "a worker", "the server"]), pick.choice(["sends", "reads", "keeps"]), pick.choice(["é row", "one table", "the weights"]) + ".")
-END
+write_sentences 4000 "é row" "one table" "the weights" > text.txt
 network="--layers 2 --width 32 --heads 2"
 data="--data text.txt --dataset text --tokens characters --context 24"
 learn="--batch-size 8 --optimizer adam --learning-rate 5e-3 --seed 3"
@@ -110,14 +105,9 @@ for optimizer in adam "adamw --weight-decay 1"; do
         --eval-every-epochs 0 --output "${optimizer%% *}" --quiet > out 2>&1 || fail "$optimizer: $(cat out)"
 done
 python3 - << 'END' || fail "decoupled decay"
-import json, struct
+import checkpoint, struct
 def read(path):
-    blob = open(path, "rb").read()
-    size = struct.unpack("<Q", blob[:8])[0]
-    head = json.loads(blob[8:8 + size])
-    head.pop("__metadata__", None)
-    values = lambda a, b: struct.unpack(f"<{(b - a) // 4}f", blob[8 + size + a:8 + size + b])
-    return {name: values(*t["data_offsets"]) for name, t in head.items() if t["dtype"] == "F32"}
+    return {name: struct.unpack(f"<{len(data) // 4}f", data) for name, (dtype, _, data) in checkpoint.open_safetensors(path).items() if dtype == "F32"}
 without, decayed = read("adam/ckpt-1/model.safetensors"), read("adamw/ckpt-1/model.safetensors")
 assert len(without) == 28, sorted(without)
 for name, values in without.items():

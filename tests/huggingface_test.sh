@@ -76,32 +76,29 @@ grep -q '"mask_token": "\[MASK\]"' hf-c/tokenizer_config.json && grep -q '"pad_t
 expect 2 "is of gpt2, not of llama" import llama --from hf-a --output no
 expect 2 "'wte.weight' has shape [290, 32], the network's has [290, 64]" train gpt2 --data text.txt --dataset text --init hf-a --width 64 --steps 1
 expect 2 "is for language models and vit, not for lenet" export lenet --checkpoint a --to huggingface --output no
+
+# ---- a folder with another configuration, or without its files, is refused
 cp -r hf-b broken
-sed 's/"silu"/"relu"/' hf-b/config.json > broken/config.json
-expect 2 'hidden_act is "relu"; only "silu" can be read here' import llama --from broken --output no
-sed 's/"num_hidden_layers": 2/"num_hidden_layers": "2"/' hf-b/config.json > broken/config.json
-expect 3 '"num_hidden_layers": a whole number from 1 to 4096 expected' import llama --from broken --output no
-set_config() { # SED-EXPRESSION: broken/config.json becomes that of hf-b with it
+set_config() { # SED-EXPRESSION: broken/config.json becomes hf-b/config.json as the expression changes it
     sed "$1" hf-b/config.json > broken/config.json
     cmp -s hf-b/config.json broken/config.json && fail "$1 changes nothing"
 }
-set_config 's/"num_hidden_layers": 2/"num_hidden_layers": 1000000000/'
-expect 3 '"num_hidden_layers": a whole number from 1 to 4096 expected' import llama --from broken --output no
-set_config 's/"num_hidden_layers": 2/&, "sliding_window": 16/'
-expect 2 'sliding_window is set; only models without it' import llama --from broken --output no
-set_config 's/"num_hidden_layers": 2/&, "quantization_config": {"bits": 4}/'
-expect 2 'quantization_config is set; only models without it' import llama --from broken --output no
-set_config 's/"num_hidden_layers": 2/&, "rope_parameters": {"type": "linear", "factor": 2}/'
-expect 2 "rope_type is 'linear'; only default can be read here" import llama --from broken --output no
-set_config 's/"rope_theta": [^,]*/"rope_theta": "777"/'
-expect 3 '"rope_theta": a number above 0 expected' import llama --from broken --output no
-set_config 's/"rms_norm_eps": [^,]*/"rms_norm_eps": "1e-6"/'
-expect 3 '"rms_norm_eps": a number above 0 expected' import llama --from broken --output no
+refuse_config() { # CODE MESSAGE SED-EXPRESSION: with the changed configuration the import ends with CODE and MESSAGE
+    set_config "$3"
+    expect "$1" "$2" import llama --from broken --output no
+}
+refuse_config 2 'hidden_act is "relu"; only "silu" can be read here' 's/"silu"/"relu"/'
+refuse_config 3 '"num_hidden_layers": a whole number from 1 to 4096 expected' 's/"num_hidden_layers": 2/"num_hidden_layers": "2"/'
+refuse_config 3 '"num_hidden_layers": a whole number from 1 to 4096 expected' 's/"num_hidden_layers": 2/"num_hidden_layers": 1000000000/'
+refuse_config 2 'sliding_window is set; only models without it' 's/"num_hidden_layers": 2/&, "sliding_window": 16/'
+refuse_config 2 'quantization_config is set; only models without it' 's/"num_hidden_layers": 2/&, "quantization_config": {"bits": 4}/'
+refuse_config 2 "rope_type is 'linear'; only default can be read here" 's/"num_hidden_layers": 2/&, "rope_parameters": {"type": "linear", "factor": 2}/'
+refuse_config 3 '"rope_theta": a number above 0 expected' 's/"rope_theta": [^,]*/"rope_theta": "777"/'
+refuse_config 3 '"rms_norm_eps": a number above 0 expected' 's/"rms_norm_eps": [^,]*/"rms_norm_eps": "1e-6"/'
+refuse_config 2 "model_type is 'mamba'; gpt2, llama, bert can be read here" 's/"llama"/"mamba"/'
 set_config '/"rms_norm_eps"/d' # then transformers' 1e-6, not the 1e-5 of new models
 expect 0 "no-eps/ckpt-0" import llama --from broken --output no-eps
 grep -q '"epsilon":9.99999999999999[0-9]*e-7' no-eps/ckpt-0/manifest.json || fail "epsilon: $(grep -o '"epsilon":[^,]*' no-eps/ckpt-0/manifest.json)"
-sed 's/"llama"/"mamba"/' hf-b/config.json > broken/config.json
-expect 2 "model_type is 'mamba'; gpt2, llama, bert can be read here" import llama --from broken --output no
 echo '{' > broken/config.json
 expect 3 "config.json: line" import llama --from broken --output no
 cp hf-b/config.json broken/ && rm broken/model.safetensors

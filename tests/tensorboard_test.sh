@@ -53,21 +53,18 @@ printf 'trireme-plan 1\nmesh 2\nop fc1.linear0 k pinned\nop fc2.linear1 c pinned
 "$trireme" train lenet --data synth --synth-train 32 --synth-test 8 --batch-size 8 --epochs 1 --output split --quiet -n 2 --plan cut \
     --parallel-mode semi_auto_parallel --tensorboard --histogram-epochs 1 > out.txt 2>&1 || fail "train on 2 ranks: $(cat out.txt)"
 cat > whole.py << 'END'
-import array, glob, json, struct
+import array, checkpoint, glob
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 events = EventAccumulator("split", size_guidance={"histograms": 0})
 events.Reload()
-blob = open(glob.glob("split/ckpt-*/model.safetensors")[0], "rb").read()
-length, = struct.unpack("<Q", blob[:8])
-header = json.loads(blob[8:8 + length])
+tensors = checkpoint.open_safetensors(glob.glob("split/ckpt-*/model.safetensors")[0])
 tags = events.Tags()["histograms"]
 assert "fc1.weight" in tags and "fc2.weight" in tags, tags
 for tag in tags:
-    first, end = header[tag]["data_offsets"]
-    weights = array.array("f", blob[8 + length + first:8 + length + end])
+    weights = array.array("f", tensors[tag][2])
     h = events.Histograms(tag)[-1].histogram_value
     squares = sum(w * w for w in weights)
     assert h.num == len(weights) and abs(h.sum_squares - squares) <= 1e-6 * squares, (tag, h.num, h.sum_squares, squares)
 END
-"$python" whole.py 2> err.txt || fail "histograms of cut parameters: $(tail -3 err.txt)"
+PYTHONPATH=$source/tests/readers:$PYTHONPATH "$python" whole.py 2> err.txt || fail "histograms of cut parameters: $(tail -3 err.txt)"
 exit $failed

@@ -2,6 +2,7 @@
 """A second reader of checkpoint folders: docs/reference/checkpoint.md.
 
     newest(output) -> path              the checkpoint with the largest sequence number
+    open_safetensors(path) -> tensors   {name: (dtype, shape, bytes)} of one file
     read(path) -> (manifest, parts)     parts: {"model": {name: (dtype, shape, bytes)}, ...}
 
 Everything is checked as the C reader checks it: the manifest's own checksum, and of each file its length, the CRC-32C of
@@ -73,6 +74,12 @@ def read_safetensors(data, path='safetensors'):
             raise ValueError(f'{path}: {name}: bytes {begin} to {end} of {len(body)}')
         tensors[name] = (entry['dtype'], entry['shape'], body[begin:end])
     return tensors, metadata
+
+
+def open_safetensors(path):
+    """{name: (dtype, shape, bytes)} of a safetensors file at a path."""
+    with open(path, 'rb') as f:
+        return read_safetensors(f.read(), path)[0]
 
 
 def read(path):

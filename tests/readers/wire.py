@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wire protocol spoken by another program: docs/reference/wire-protocol.md.
 
-    connect, propose, mac      the proof of the token
+    connect, propose, prove    the proof of the token by the end that connects
     Client                     a client of one parameter server: declares a table, pulls rows, pushes gradients
+    Root                       rank 0 of a job of two ranks: the end that accepts, and frames with codes
+
+A reply that the page does not allow fails an assertion. Numbers are little-endian; offsets are those of the page.
 """
 import hashlib
 import hmac
@@ -13,16 +16,19 @@ import time
 
 import xxh3
 
-HELLO, CHALLENGE, PARAMETERS = b'TRIREME\0', b'TRIRACK\0', 3
+HELLO, CHALLENGE, PARAMETERS = b'TRIREME\0', b'TRIRACK\0', 3  # the two magics; the service of parameter servers
 KIND = {'hello': 1, 'table': 2, 'pull': 3, 'push': 4, 'rows': 5, 'done': 6}
-MAGIC, FLOAT32, SGD = 0x31507254, 1, 1
+MAGIC, FLOAT32, SGD = 0x31507254, 1, 1  # of a message ("TrP1"); a dtype; an optimiser
+NOTE = 64 + 384  # bytes of a message with a note: header, 16 numbers, 256 of text
 
 
 def mac(token, label, *parts):
+    """The code of the parts under a label."""
     return hmac.new(token, label + b'\0' + b''.join(parts), hashlib.sha256).digest()
 
 
 def connect(port):
+    """A socket connected to a port of this host; waits until a process listens there."""
     end = time.monotonic() + 30
     while True:
         try:
@@ -52,6 +58,7 @@ def propose(port, version, service=PARAMETERS):
 
 
 def prove(port, token, version):
+    """A socket on which both ends have proved that they know the token."""
     s, hello, challenge = propose(port, version)
     assert hmac.compare_digest(challenge[48:], mac(token, b'acceptor', hello, challenge[:48])), "the server's MAC"
     s.sendall(mac(token, b'connector', hello, challenge))
@@ -92,7 +99,7 @@ class Client:
         assert (magic, got, number) == (MAGIC, KIND[kind], sequence), (magic, got, number)
         if kind == 'done':
             status, = struct.unpack_from('<i', message, 40)
-            assert status == 0, message[64 + 384:]
+            assert status == 0, message[NOTE:]
         return message
 
     def ask_note(self, kind, values, text=b'', tail=b''):
@@ -100,7 +107,7 @@ class Client:
         note = struct.pack('<16q', *values, *[0] * (16 - len(values))) + text.ljust(256, b'\0')
         self.send(self.header(kind, self.requests) + note + tail)
         answer = self.answer('done', self.requests)
-        return struct.unpack_from('<16q', answer, 64), answer[64 + 384:]
+        return struct.unpack_from('<16q', answer, 64), answer[NOTE:]
 
     def declare(self, name, width, learning_rate, value):
         """A table of float32 rows that begin at `value` and learn by SGD: its number."""
