@@ -14,7 +14,8 @@ from ._library import Error
 
 # Exceptions that callbacks have raised, by the sentence that the library got for them.
 _raised = {}
-_inside = threading.local()  # depth: callbacks of an object's own threads that this thread runs
+# .depth: how many callbacks this thread is inside of that a thread of a library's object may call; then the thread may be the object's own
+_inside = threading.local()
 _living, _ending = weakref.WeakSet(), weakref.WeakSet()  # owners that end before the interpreter does; what is held of those that were closed
 
 

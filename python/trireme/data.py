@@ -381,6 +381,7 @@ def _form(fields):
 
 
 def is_iterable(value):
+    """Whether iter(value) works: by __iter__, or by numbers from 0 on (__getitem__), as a PyTorch data set has."""
     return hasattr(value, '__iter__') or hasattr(value, '__getitem__')
 
 
