@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The contract of distribution.h, with ways that only note what is called. */
+/* The contract of distribution.h, with two ways of training and one that the options do not ask
+ * for. Each hook only notes a letter, so that `calls` has the order in which hooks, actions and
+ * program steps were called. */
 #include "check.h"
 
 #include "exec/exec.h"

@@ -18,7 +18,8 @@
 
 const char trmi_ranks_key = 0; /* here, because this file calls no other one of the way */
 
-/* meetings of a step; at its beginning */
+/* Meetings of a step that are kept, at most; meetings of earlier steps that may be kept when a step
+ * begins, so that its own ones find room. */
 enum { STEP_MOST = 64, KEPT = TRMI_WAITS_MOST - STEP_MOST };
 
 void trmi_parallel_waited(trmi_parallel *p, double begin) {

@@ -40,9 +40,9 @@ typedef struct trmi_dnnl_conv_options {
 } trmi_dnnl_conv_options;
 
 /* One convolution with the weights reordered into the form that the library likes in each run.
- *   owns   caller destroys; `dnnl` must outlive it
+ *   owns    caller destroys; `dnnl` must outlive it
  *   errors  UNSUPPORTED: the library has no kernel for it
- *   thread one thread at a time */
+ *   threads  one at a time */
 typedef struct trmi_dnnl_conv trmi_dnnl_conv;
 trm_status trmi_dnnl_conv_create(trmi_dnnl *dnnl, const trmi_dnnl_conv_options *options,
                                  trmi_dnnl_conv **out, trm_error *err);
