@@ -169,7 +169,6 @@ static void models_are_shown(void **state) {
 
 static void cifar_batches(void **state) {
     static uint8_t batch[3073 * 20];
-    trm_error err;
     for (int i = 0; i < 20; i++) {
         batch[i * 3073] = (uint8_t)(i % 10);
     }
