@@ -8,7 +8,8 @@ For each number of servers and workers two undisturbed jobs give the expected lo
 of its steps in turn, at a random moment within --spread seconds after the report of that step, and resumed until it is over. A kill
 changed nothing when each loss that any life of the job reported, and the bytes of the last checkpoint's weights, are the expected ones.
 --pairs: only one worker and one server are killed, together; the others live on, and the launcher starts the two again.
---again N: the resumed job is killed N times more, each at a random moment, before it is resumed to its end.
+--again N: the resumed job is killed N times more, each at a random moment of --again-seconds, before it is resumed to its end.
+--limit: seconds within which each job must end. --verbose: a line for each kill. --keep: folders of jobs that differ stay.
 Exit code: 0 all kills were made and changed nothing, 1 not, 2 an undisturbed job differs from itself or fails.
 200 kills take about eight minutes on two quiet cores.
 """
@@ -27,6 +28,7 @@ import time
 
 
 def events(path):
+    """Return the JSON events of a log that are whole."""
     found = []
     for line in open(path) if os.path.exists(path) else []:
         try:
@@ -37,6 +39,8 @@ def events(path):
 
 
 class Job:
+    """One job in a folder of its own, through all of its lives: each start() is one, with a log of its own."""
+
     def __init__(self, args, folder, servers, workers):
         self.args, self.folder, self.servers, self.workers = args, folder, servers, workers
         self.output = os.path.join(folder, "run")
@@ -76,8 +80,8 @@ class Job:
         return [rng.choice(sorted(roles[r])) for r in ("worker", "ps") if roles.get(r)]
 
     def kill_after(self, step, delay, rng=None):
-        """The whole group that was started here, with `rng` a worker and a server of it, `delay` seconds after this life reports a
-        step from `step` on."""
+        """Kill the job `delay` seconds after this life reports a step from `step` on (0: after its start): all of its processes; with
+        `rng` only one worker and one server, which it draws. Return whether they were killed before the job ended."""
         victims = []
         log = self.logs[-1]
         end = time.time() + self.args.limit
@@ -125,11 +129,14 @@ class Job:
         return found
 
     def weights(self):
+        """Return (step, digest of the weights) of the last checkpoint; None: there is none."""
         path = max(glob.glob(self.output + "/ckpt-*/model.safetensors"), key=lambda p: int(p.split("ckpt-")[1].split("/")[0]), default=None)
         return (int(path.split("ckpt-")[1].split("/")[0]), hashlib.sha256(open(path, "rb").read()).hexdigest()[:16]) if path else None
 
 
-def undisturbed(args, work, servers, workers):
+def run_undisturbed(args, work, servers, workers):
+    """Run the same job twice, and return one of the two. They must have equal losses and weights; else there is nothing to compare kills
+    with, and the program ends."""
     jobs = []
     for i in range(2):
         job = Job(args, os.path.join(work, f"calm-{servers}-{workers}-{i}"), servers, workers)
@@ -145,8 +152,9 @@ def undisturbed(args, work, servers, workers):
     return jobs[0]
 
 
-def one_kill(args, work, calm, number, step, rng):
-    """Return the differences (empty: none), or None if the job ended before it could be killed."""
+def kill_and_resume(args, work, calm, number, step, rng):
+    """Kill a job after `step` and resume it to its end. Return how it differs from `calm` (empty: not at all); None: it ended before it
+    could be killed."""
     job = Job(args, os.path.join(work, f"kill-{number}"), calm.servers, calm.workers)
     begin = time.time()
     job.start(False)
@@ -203,13 +211,13 @@ def main():
     work = tempfile.mkdtemp(prefix="ps_resume_")
     try:
         patterns = [(s, w) for s in map(int, args.servers.split(",")) for w in map(int, args.workers.split(","))]
-        calm = {p: undisturbed(args, work, *p) for p in patterns}
+        calm = {p: run_undisturbed(args, work, *p) for p in patterns}
         count = {p: [0, 0] for p in patterns}
         tries = 0
         while kills < args.kills and tries < 3 * args.kills:
             pattern = patterns[tries % len(patterns)]
             step = args.only_step or 1 + tries // len(patterns) % (args.steps - 1)
-            wrong = one_kill(args, work, calm[pattern], tries, step, rng)
+            wrong = kill_and_resume(args, work, calm[pattern], tries, step, rng)
             tries += 1
             if wrong is None:
                 continue

@@ -18,11 +18,12 @@ import tempfile
 BATCH = 4096
 
 
-def run(args, workers):
+def run(args, workers, batches):
+    """Trains on `batches` batches in all, at least 10 of each worker. Returns samples a second, CPU seconds of all processes, samples."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([args.trireme, "bench", "train", "widedeep", "--preset", "peer", "-n", str(workers), "--ps", "1",
-                               "--ps-shards", "1", "--threads", "1", "--mode", args.mode, "--repeats", str(max(10, args.batches // workers)),
+                               "--ps-shards", "1", "--threads", "1", "--mode", args.mode, "--repeats", str(max(10, batches // workers)),
                                "--json"], cwd=folder, check=True, capture_output=True, text=True,
                               env=dict(os.environ, OMP_NUM_THREADS="1"))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -41,18 +42,15 @@ def main():
     args = parser.parse_args()
     args.trireme = os.path.realpath(args.trireme)
     cores = len(os.sched_getaffinity(0))
-    # The cost of a sample at one worker: the difference of two lengths, so that start-up falls out.
+    # The CPU time of a sample at one worker: a long run less a short one, so that start-up does not count.
     short, long = [], []
     for _ in range(args.rounds):
-        full = args.batches
-        long.append(run(args, 1))
-        args.batches = full // 3
-        short.append(run(args, 1))
-        args.batches = full
+        long.append(run(args, 1, args.batches))
+        short.append(run(args, 1, args.batches // 3))
     cost = statistics.median((a[1] - b[1]) / (a[2] - b[2]) for a, b in zip(long, short))
     print(f"Wide&Deep (preset peer), {args.mode}, 1 server, {cores} cores: a sample costs {cost * 1e6:.2f} us of CPU time at one worker")
     for workers in (int(n) for n in args.workers.split(",")):
-        rates = [run(args, workers)[0] for _ in range(args.rounds)] if workers > 1 else [a[0] for a in long]
+        rates = [run(args, workers, args.batches)[0] for _ in range(args.rounds)] if workers > 1 else [a[0] for a in long]
         bound = min(cores, workers + 1) / cost
         rate = statistics.median(rates)
         print(f"{workers} workers: {rate:9.0f} samples/s; the cores allow {bound:9.0f}: {rate / bound:4.2f}", flush=True)
