@@ -274,9 +274,11 @@ typedef enum trm_optimizer_kind {
      * pushes decay by beta^k first */
     TRM_ADAM,
     TRM_LAZY_ADAM, /* tables: moments of a row decay only when pushed (torch.optim.SparseAdam) */
-    TRM_FTRL,      /* FTRL-proximal; McMahan et al. 2013 */
-    TRM_NESTEROV,  /* as MOMENTUM with w -= lr (g + momentum m) */
-    TRM_LARS       /* models: MOMENTUM with a trust ratio for each layer; You et al. 2017 */
+    /* FTRL-proximal: n' = n + g^2; z += g - (sqrt(n') - sqrt(n)) / lr w; w = 0 where |z| <= l1,
+     * else -(z - sign(z) l1) / ((beta + sqrt(n')) / lr + 2 l2); McMahan et al. 2013 */
+    TRM_FTRL,
+    TRM_NESTEROV, /* as MOMENTUM with w -= lr (g + momentum m) */
+    TRM_LARS      /* models: MOMENTUM with a trust ratio for each layer; You et al. 2017 */
 } trm_optimizer_kind;
 
 /* Options of the optimiser of a model (trireme/exec.h) or of a table (trireme/ps.h). Zero means the
@@ -293,12 +295,12 @@ typedef struct trm_optimizer_options {
     bool decay_all;
     bool decay_biases;        /* models: biases are decayed, but not the vectors of a batch norm */
     double trust_coefficient; /* LARS; 0 = 0.001 */
-    /* ADAGRAD, ROWWISE_ADAGRAD, FTRL: first value of a; 0 = 0 (TensorFlow's default is 0.1) */
+    /* ADAGRAD, ROWWISE_ADAGRAD, FTRL: first value of a or n; 0 = 0 (TensorFlow's default is 0.1) */
     double initial_accumulator;
     /* FTRL: l1 |w| + l2 w^2 is added to the loss, as in TensorFlow (McMahan's lambda2 is 2 l2);
      * 0 = none */
     double l1, l2;
-    double beta;      /* FTRL: added to sqrt(n) in the rate of each element (McMahan); 0 = none */
+    double beta; /* FTRL: added to sqrt(n) in the rate of each element; 0 = none, TensorFlow's */
     double clip_norm; /* models: limit of the global norm of all gradients; 0 = none */
 } trm_optimizer_options;
 

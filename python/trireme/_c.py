@@ -403,10 +403,10 @@ class trm_optimizer_options(Structure):
     decay_all: models: parameters of rank 1 (norms, biases) and those of trm_exclude_from_decay are decayed; false: they are not
     decay_biases: models: biases are decayed, but not the vectors of a batch norm
     trust_coefficient: LARS; 0 = 0.001
-    initial_accumulator: ADAGRAD, ROWWISE_ADAGRAD, FTRL: first value of a; 0 = 0 (TensorFlow's default is 0.1)
+    initial_accumulator: ADAGRAD, ROWWISE_ADAGRAD, FTRL: first value of a or n; 0 = 0 (TensorFlow's default is 0.1)
     l1: FTRL: l1 |w| + l2 w^2 is added to the loss, as in TensorFlow (McMahan's lambda2 is 2 l2); 0 = none
     l2: FTRL: l1 |w| + l2 w^2 is added to the loss, as in TensorFlow (McMahan's lambda2 is 2 l2); 0 = none
-    beta: FTRL: added to sqrt(n) in the rate of each element (McMahan); 0 = none
+    beta: FTRL: added to sqrt(n) in the rate of each element; 0 = none, TensorFlow's
     clip_norm: models: limit of the global norm of all gradients; 0 = none
     """
 
