@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loss scaling end to end: the scale leaves no trace where nothing overflows; an overflow skips the
- * update, is reported, and the scale recovers. */
+/* Loss scaling end to end: the scale leaves no trace where nothing overflows; an overflow skips
+ * the update, is reported, and the scale recovers.
+ *
+ * Scales are powers of two, so that a scaled run must have the bits of one without a scale. */
 #include "check.h"
 
 #include "exec/exec.h"

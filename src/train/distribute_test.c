@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The three calls of guide 001, on plain arrays and a dataset. */
+/* The three calls of guide 001 (trm_distribute_all_reduce, trm_distribute_broadcast,
+ * trm_distribute_shard_and_rebatch) on plain arrays and a dataset.
+ *
+ * Ranks are threads or processes (tests/ranks.h). Values are small whole numbers, so that sums
+ * are exact. Lists that differ between ranks must be refused on all of them. */
 #include "check.h"
 
 #include "trireme/dist.h"

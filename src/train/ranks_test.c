@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models on several ranks: the same run as on one, saved by rank 0, stopped and resumed by all. */
+/* Models on several ranks: the same run as on one, saved by rank 0, stopped and resumed by all.
+ *
+ * Ranks are threads (tests/ranks.h) that write what they have seen into memory shared
+ * with the test. Each rank reads its share of every batch of GLOBAL_BATCH samples, so that
+ * losses must equal those of one rank to rounding. */
 #include "folder.h"
 
 #include "trireme/train.h"

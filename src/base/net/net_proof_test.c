@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of connections between the processes of a job: the proof of the token, and what processes
- * without the token can cause. */
+/* Connections between the processes of a job (base/net/net.h): the proof of the token, and what
+ * processes without the token can cause.
+ *
+ * Both ends run in this process, over real sockets. A stranger may connect, be silent or send
+ * anything: it must be refused, cost neither a thread nor an allocation, and not keep others
+ * from connecting. */
 #include "base/net/net.h"
 
 #include "base/os.h"

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every schedule of all ranks, played in memory: result against brute force, no step that touches
- * what another of its round uses, rounds and elements against the formula. */
+/* Schedules of collectives (schedule.h): every schedule of all ranks, by every algorithm that
+ * applies, is played in memory.
+ *
+ * Results are compared with brute force; no step may touch what another one of its round uses;
+ * and rounds and elements must be those of the cost formulas (schedule_cost.c). */
 #include "check.h"
 
 #include "comm/schedule/schedule.h"

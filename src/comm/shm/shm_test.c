@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every collective over shared memory: ranks as threads and as processes. */
+/* Every collective over shared memory (tests/collective_cases.h), with ranks as threads and as
+ * processes, by each way: data in the post, read in place, or through staging buffers.
+ *
+ * crowded_ranks_sum confines all ranks to few CPUs, where they take parts of the sums in turns.
+ * Results are computed from the definition. Further tests repeat a sum while its buffers change
+ * owner, and mix private with shared memory. */
 #include "collective_cases.h"
 
 #include <sched.h>

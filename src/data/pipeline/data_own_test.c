@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data of one's own: the same batches as a source of the library's gives, on shards, threads and
- * after a seek; fields of any shape; transforms; and what is refused. */
+/* Data of one's own (callbacks, arrays, streams): the same batches as a source of the library's
+ * gives, on shards, threads and after a seek; fields of any shape; transforms; and what is
+ * refused.
+ *
+ * Samples are functions of their index, so that every batch can be computed beside the
+ * pipeline. An error of the caller's function must name the sample. */
 #include "check.h"
 
 #include "data/pipeline/dataset.h"

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time limits of measuring messages and operators: what a description has when the limit is passed,
- * and that all ranks stop together. */
+/* Time limits of measuring messages and operators: what a description has when the limit is
+ * passed, and that all ranks stop together.
+ *
+ * Ranks are threads (tests/ranks.h). A rank that fails alone in a measurement must
+ * end the others before their deadline, and a search that is longer than the deadline, but
+ * gives signs of life, must not. */
 #include "ranks.h"
 
 #include "exec/autoparallel/near_ties.h"

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans run in turns on ranks, what their times say, and which of them is taken. */
+/* Plans that are run in turns (plan_benchmark.h): that every plan runs in every turn, what
+ * their times say, and which plan is taken (near_ties.h).
+ *
+ * Real runs are on ranks as threads and only counted; decisions are tested on times that the
+ * test makes up, so that no result depends on this machine. */
 #include "ranks.h"
 
 #include "exec/autoparallel/plan_benchmark.h"

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every order of up to 8 stages and 16 micro-batches is played; broken ones are refused. */
+/* Schedules of pipelines (stage_schedule.h): every order of up to STAGES stages and MICROS
+ * micro-batches is played to its end; broken ones are refused with the words of their fault.
+ *
+ * Micro-batches in flight are compared with theory, and times with sums that can be done by
+ * hand. Nothing is measured: seconds are numbers of the test. */
 #include "check.h"
 
 #include "plan/pipeline/stage_schedule.h"

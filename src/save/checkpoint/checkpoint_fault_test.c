@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fails each call of a save, and ends the process or the power after each call. Afterwards the
- * directory loads either the checkpoint before or the new one, complete. */
+ * directory loads either the checkpoint before or the new one, complete.
+ *
+ * The calls are those of the table trmi_os (tests/fault_os.h), counted in a first save; then
+ * one save is made for each of them. A loss of power keeps only what was flushed. */
 #include "check.h"
 #include "fault_os.h"
 

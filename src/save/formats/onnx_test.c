@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of ONNX: built, written, read back; external data; what a reader must refuse. The checker
- * of the onnx package: tests/save_onnx_test.sh. */
+/* ONNX files: built, written, read back; large data beside the model; what a reader must
+ * refuse. The checker of the onnx package is in tests/save_onnx_test.sh.
+ *
+ * A damaged model may be refused or read, but does no harm: it is shortened, and bits are
+ * changed one by one. Paths of external data that leave the model's folder are refused. */
 #include "folder.h"
 
 #include "save/formats/onnx.h"

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of safetensors: layout on disk, each rule of the reader, conversions. */
+/* Safetensors files: the layout on disk, each rule of the reader, conversions.
+ *
+ * build_file builds a file in memory from a header, so that each broken rule is one line with
+ * the words that its error must have. What the writer writes must be read back, and be what the
+ * format prescribes to the byte. */
 #include "folder.h"
 
 #include "save/formats/safetensors.h"

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of inspect: each kind is recognised by content, described, and its first fault is named. */
+/* `trireme inspect`: each kind of file is recognised by its content, described as text and as
+ * JSON, and its first fault is named with its place.
+ *
+ * Files are written into the test's folder by the library itself; the real CIFAR-10 is read
+ * where TRIREME_DATA has it. */
 #include "folder.h"
 #include "real_data.h"
 

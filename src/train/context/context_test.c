@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Context options: set, get, reset; what excludes what; what they mean for a model. */
+/* The options of a context (train/context/context.h): set, get and reset; combinations that
+ * exclude each other, each a case with the words that its message must have; and what the
+ * options mean for a model (trm_context_resolve).
+ *
+ * Each test gets a context of its own. Cases with several ranks run on threads (tests/ranks.h). */
 #include "check.h"
 
 #include "trireme/train.h"

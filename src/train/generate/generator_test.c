@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests generators: for every way of reading tokens the logits equal those of the whole network,
- * and choices equal those from a sorted list. */
+/* Generators (trireme/language.h): for every way of reading tokens the logits equal those of
+ * the whole network, and choices equal those from a sorted list.
+ *
+ * Random choices are drawn often enough that their frequencies must be those of the
+ * probabilities. A reset reads parameters that have changed since. */
 #include "check.h"
 
 #include "trireme/nn.h"

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolution steps of the onednn back-end against the definition in double precision. */
+/* Convolution steps of the onednn back-end against the definition in double precision
+ * (tests/conv_check.h): forward, gradients of the image and of the weights.
+ *
+ * Every algorithm that takes a shape runs, by its own name and as the back-end chooses. Shapes
+ * are drawn from a fixed seed, with those of ResNet beside them. Other numbers of threads must
+ * give the same bits. */
 #define KERNEL_THREADS 2
 #include "conv_check.h"
 #include "kernel_run.h"

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LINEAR and MATMUL steps against the definition in double precision: all transposes, batches,
- * bias, float32 and bfloat16, random sizes; what the plan fuses into them. */
+ * bias, float32 and bfloat16, random sizes; what the plan fuses into them.
+ *
+ * Sizes are chosen so that each kernel is met: many rows, few, one to four, and products of
+ * bfloat16 pairs. In strict mode a product of several blocks of samples must be the sum of the
+ * blocks' products, bit by bit. */
 #define KERNEL_THREADS 2
 #include "kernel_run.h"
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fast norms against the reference ones: every kind, form, dtype, many shapes and thread
- * counts. */
+/* The fast norms of the onednn back-end against the reference kernels: every kind and form,
+ * dtype, many shapes and thread counts.
+ *
+ * A case is one step over buffers in channels-last layout (`bench`); the reference runs on
+ * plain copies. Shapes are drawn from a fixed seed; results may differ by rounding. */
 #include "kernel_run.h"
 
 #include "exec/convert.h"

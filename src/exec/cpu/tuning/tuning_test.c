@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tuning file: what was added is found, also by the next process and beside other machines. */
+/* The tuning file (tuning.h): what a process has measured is found by the next one, beside the
+ * entries of other machines and numbers of threads.
+ *
+ * Processes that write at the same time must lose no line. A damaged file counts as empty, and
+ * without a file everything works for the life of the process. Files are in /tmp, with the
+ * number of this process in their name. */
 #include "check.h"
 
 #include "exec/backend.h"
