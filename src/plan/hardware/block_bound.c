@@ -543,7 +543,7 @@ static double raise_lowest(bounding *b, double best) {
         f->whole = true;
         f = find_lowest(b, best);
     }
-    b->stopped = f != NULL && b->priced >= b->most;
+    b->stopped = f != NULL && !f->whole && b->priced >= b->most;
     return f == NULL ? best : f->bound;
 }
 
