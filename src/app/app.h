@@ -176,7 +176,7 @@ extern const app_group app_group_common, app_group_plain, app_group_dry_run, app
     app_group_bench_ps, app_group_ps, app_group_ps_inspect, app_group_ps_export,
     app_group_text_data, app_group_text_context, app_group_transformer, app_group_vit,
     app_group_language, app_group_tokenizer_encode, app_group_tokenizer_decode,
-    app_group_tokenizer_train, app_group_generate;
+    app_group_tokenizer_train, app_group_generate, app_group_hardware;
 
 /* Sets the values that flags have when they are not given. */
 void app_defaults(app_options *o);

@@ -46,22 +46,28 @@ static trm_status find_devices(const app_options *o, int64_t *devices, trm_error
                : status;
 }
 
+/* Returns whether plans for a machine that is not here read a flag. */
+static bool reads_flag(const app_flag *flag) {
+    const app_flag *f;
+    for (int i = 0; (f = app_group_flag(&app_group_hardware, i)) != NULL; i++) {
+        if (f == flag) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Refuses flags that these plans do not read: what is planned would differ from what was asked for.
  */
 static trm_status check_flags(const app_context *app, trm_error *err) {
-    /* flags of every command, of the model's sizes, of the plan and of its files */
-    static const char *const read =
-        "json|quiet|verbose|color|help|dry-run|size|layers|width|heads|hidden|kv-heads|untied|"
-        "experts|top-experts|vocabulary|context|preset|batch-size|full-batch|n|mesh|memory|"
-        "hardware|products|wire|plan|export|output|svg|html|save|links|largest";
     for (int i = 0; i < app->parsed.given_count; i++) {
-        const char *name = app->parsed.given[i].flag->name;
-        if (!app_is_choice(read, name)) {
+        const app_flag *flag = app->parsed.given[i].flag;
+        if (!reads_flag(flag)) {
             return app_fail(err, TRM_INVALID,
                             "--%s has no effect on the plan of a language model for --hardware; "
                             "stages, micro-batches, ZeRO and recompute are in the words of --plan "
                             "(pp=4,micro-batch=1,zero=1,recompute=full)",
-                            name);
+                            flag->name);
         }
     }
     return TRM_OK;

@@ -400,6 +400,8 @@ GROUP(export, "Export", NULL, "to output@export merge shard-bytes");
 GROUP(import, "Import", NULL, "from output@import");
 GROUP(plan, "Plan", NULL, "explain trial-seconds validate repeats others");
 GROUP(planner, "Many ranks", NULL, "n mesh host-count memory stages@plan micro-batches@plan pipeline-schedule@plan chunks@plan stage-begins@plan search links hardware preset@hardware products export output@hardware plan full-batch wire sync-batch-norm shard-optimizer deterministic@plan deterministic-block@plan no-measure refresh save svg html");
+/* of plan and simulate: what plans for --hardware read; app_run_hardware refuses all others */
+GROUP(hardware, NULL, NULL, "json quiet verbose color help dry-run size layers width heads hidden@transformer kv-heads untied experts top-experts vocabulary@language context@text-context preset@hardware batch-size full-batch n mesh memory hardware products wire plan export output@hardware svg html save links largest");
 GROUP(bench_plan, "Mesh", NULL, "mesh@bench-plan");
 GROUP(bench_split, "Plans", NULL, "plans wire sync-batch-norm profile@bench-split");
 GROUP(report, "Page", NULL, "html@report");
