@@ -226,9 +226,9 @@ static void stages_keep_the_sum_at_their_cut(void **state) {
     }
 }
 
-/* Measures the data parallel plan of two ranks, or the one with `text`, with a rule of sums or
- * without. */
-static trmi_measure measure_plan(int64_t rows, bool sums, const char *text) {
+/* Measures the plan of two ranks with `text`, with a rule of sums or without: the first `blocks`
+ * blocks of it, as the first stage of a pipeline. */
+static trmi_measure measure_blocks(int64_t rows, bool sums, const char *text, int blocks) {
     trm_error err;
     const trmi_target target = {.name = "test", .threads = 1, .recompute_cheap = true};
     const trmi_mesh mesh = {.axes = 1, .size = {2}};
@@ -238,20 +238,32 @@ static trmi_measure measure_plan(int64_t rows, bool sums, const char *text) {
     trmi_partition_plan *plan = parse_plan(text);
     trmi_arena arena = {0};
     trmi_roots roots;
-    trmi_space *space;
+    trmi_space *space, part;
     trmi_choice choice;
     trmi_measure m;
     CHECK_OK(trmi_training_graph(g, &options, &training, &roots, &arena, &err), err);
     CHECK_OK(trmi_space_create(training, &mesh, &costs, NULL, &space, &err), err);
     assert_true(trmi_choice_open(&choice, space, &arena));
     CHECK_OK(trmi_space_choice(space, plan, &choice, &err), err);
-    CHECK_OK(trmi_space_measure(space, &choice, &m, &err), err);
+    int32_t end = 0;
+    for (char next[16]; end < space->nodes_count; end++) {
+        snprintf(next, sizeof next, "block%d.", blocks);
+        if (blocks < BLOCKS && strncmp(trmi_space_op(space, end)->name, next, strlen(next)) == 0) {
+            break;
+        }
+    }
+    CHECK_OK(trmi_space_part(space, 0, end, NULL, &arena, &part, &err), err);
+    CHECK_OK(trmi_space_measure(&part, &choice, &m, &err), err);
     trmi_space_destroy(space);
     trmi_partition_plan_destroy(plan);
     trm_graph_destroy(training);
     trm_graph_destroy(g);
     trmi_arena_free(&arena);
     return m;
+}
+
+static trmi_measure measure_plan(int64_t rows, bool sums, const char *text) {
+    return measure_blocks(rows, sums, text, BLOCKS);
 }
 
 /* The search counts what programs do: without the sums, in the time of their layers, where sums are
@@ -276,6 +288,25 @@ static void search_counts_the_sums(void **state) {
     kept = measure_plan(MANY, false, columns);
     again = measure_plan(MANY, true, columns);
     assert_float_equal(kept.kept_bytes - again.kept_bytes, sum, 0.5);
+}
+
+/* The search counts what the program of a stage does (stages_keep_the_sum_at_their_cut): the sum
+ * behind which it ends is not computed again, nor kept. */
+static void search_counts_the_sum_of_a_cut(void **state) {
+    (void)state;
+    enum { MANY = 64 * WIDTH };
+    const double sum = MANY / 2 * WIDTH * sizeof(float);
+    char samples[4096];
+    write_plan(false, samples, sizeof samples);
+    for (int blocks = 1; blocks <= BLOCKS; blocks++) {
+        const trmi_measure kept = measure_blocks(MANY, false, samples, blocks),
+                           again = measure_blocks(MANY, true, samples, blocks);
+        /* the sums of the first and of the third block are computed again in one process */
+        const int dropped = blocks == BLOCKS ? 2 : 1, made = blocks == 1 ? 0 : dropped;
+        assert_float_equal(kept.kept_bytes - again.kept_bytes, dropped * sum, 0.5);
+        assert_true(made > 0 ? again.again > 0 : again.again == 0);
+        assert_true(made > 0 ? again.step > kept.step : again.step == kept.step);
+    }
 }
 
 static bool rounds_matrices(void *context, const trm_graph *graph, const trmi_op *op, int input) {
@@ -348,6 +379,7 @@ int main(void) {
                                        cmocka_unit_test(plans_recompute_the_same_sums),
                                        cmocka_unit_test(stages_keep_the_sum_at_their_cut),
                                        cmocka_unit_test(search_counts_the_sums),
+                                       cmocka_unit_test(search_counts_the_sum_of_a_cut),
                                        cmocka_unit_test(weights_need_no_casts),
                                        cmocka_unit_test(search_counts_the_casts_that_are_made)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -201,8 +201,11 @@ typedef struct trmi_space_edge {
      * it was made, both are kept */
     bool kept;
     bool sum; /* from a layer to the sum that is recomputed with it */
-    /* index in the tables of the space */
-    int32_t table;
+    /* a stage ends behind that sum, which it sends: the program neither computes it again nor keeps
+     * it for its own backward */
+    bool ends;
+    /* index in the tables of the space; of a sum also that of the table with `ends` */
+    int32_t table, end_table;
 } trmi_space_edge;
 
 /* Optimiser seconds as a line: offset (not positive) + byte x bytes of parameters. */

@@ -529,7 +529,7 @@ bool trmi_space_sum(const trmi_space *s, const trmi_space_edge *e, int32_t i, in
     const trmi_space_class *from = trmi_space_class_of(s, e->from),
                            *to = trmi_space_class_of(s, e->to);
     const trmi_spread source = trmi_space_source(s, e, i);
-    const bool again = e->sum && to->saved[k] > 0 &&
+    const bool again = e->sum && !e->ends && to->saved[k] > 0 &&
                        trmi_spread_equal(&source, &to->strategies[k].inputs[e->input]);
     *seconds = again ? from->forward[i] + to->again[k] : 0;
     return again;
@@ -544,7 +544,8 @@ static bool kept_bytes(building *b, const trmi_space_edge *e, float **out) {
     const trmi_space_class *from = trmi_space_class_of(s, e->from),
                            *to = trmi_space_class_of(s, e->to);
     *out = NULL;
-    if (!e->kept && !e->sum) {
+    const bool sum = e->sum && !e->ends;
+    if (!e->kept && !sum) {
         return true;
     }
     float *bytes =
@@ -558,7 +559,7 @@ static bool kept_bytes(building *b, const trmi_space_edge *e, float **out) {
             float *to_keep = &bytes[(size_t)i * (size_t)to->count + (size_t)k];
             double seconds;
             *to_keep = !e->kept || trmi_spread_equal(&source, read) ? 0 : own;
-            *to_keep += e->sum && !trmi_space_sum(s, e, i, k, &seconds) ? (float)to->saved[k] : 0;
+            *to_keep += sum && !trmi_space_sum(s, e, i, k, &seconds) ? (float)to->saved[k] : 0;
         }
     }
     *out = bytes;
@@ -617,7 +618,8 @@ static trm_status fill_edge(building *b, trmi_space_edge *e) {
 /* Returns which output of its operator a value is. */
 static int32_t output_of(const trm_graph *g, int32_t value) { return g->values[value].output; }
 
-/* Finds the table of an equal edge (same classes, input, output and flags), or makes a new one. */
+/* Finds the table of an equal edge (same classes, input, output and flags), or makes a new one; of
+ * a sum also that of a stage that ends behind it. */
 static trm_status find_table(building *b, trmi_space_edge *e) {
     trmi_space *s = b->s;
     int32_t output = output_of(s->graph, e->value);
@@ -629,8 +631,15 @@ static trm_status find_table(building *b, trmi_space_edge *e) {
                     o->sum == e->sum && output_of(s->graph, o->value) == output;
         if (same) {
             e->table = o->table;
+            e->end_table = o->end_table;
             return TRM_OK;
         }
+    }
+    if (e->sum) {
+        trmi_space_edge end = *e;
+        end.ends = true;
+        TRMI_TRY(fill_edge(b, &end));
+        e->end_table = end.table;
     }
     return fill_edge(b, e);
 }

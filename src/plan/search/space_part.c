@@ -4,7 +4,8 @@
  *      nodes of the space    0 1 2 | 3 4 5 | 6 7       part [3, 6): nodes 0 1 2, edges within it
  *
  * Classes, tables and prices are those of the whole space. Only classes that read a parameter which
- * another stage updates are made anew, without its gradient and update. */
+ * another stage updates are made anew, without its gradient and update. A sum that is sent to
+ * another stage is not computed again: its edge has the other one of its two tables. */
 #include "plan/search/search.h"
 
 #include "base/error.h"
@@ -73,6 +74,29 @@ static trm_status price_foreign(trmi_space *s, trm_error *err) {
     return TRM_OK;
 }
 
+/* Gives edges to sums that operators behind the part read the table with `ends`. */
+static trm_status end_sums(const trmi_space *s, int32_t begin, int32_t end, trmi_space *part,
+                           trmi_arena *arena, trm_error *err) {
+    bool *sent = trmi_arena_alloc(arena, (size_t)(end - begin) * sizeof *sent + 1);
+    if (sent == NULL) {
+        return no_memory(err);
+    }
+    for (int64_t e = 0; e < s->edges_count; e++) {
+        const trmi_space_edge *edge = &s->edges[e];
+        if (edge->from >= begin && edge->from < end && edge->to >= end && edge->tied == 0) {
+            sent[edge->from - begin] = true;
+        }
+    }
+    for (int64_t e = 0; e < part->edges_count; e++) {
+        trmi_space_edge *edge = &part->edges[e];
+        if (edge->sum && sent[edge->to]) {
+            edge->ends = true;
+            edge->table = edge->end_table;
+        }
+    }
+    return TRM_OK;
+}
+
 /* Contract in search.h. The part shares classes and prices with the whole space; only nodes and
  * edges are copied. Operators that read parameters owned by another part (`foreign`) get classes of
  * their own, without the costs that the owner pays. */
@@ -81,6 +105,7 @@ trm_status trmi_space_part(const trmi_space *s, int32_t begin, int32_t end, cons
     trmi_space part = *s;
     part.arena = (trmi_arena){0};
     part.foreign = foreign;
+    bool sums = false;
     part.nodes_count = end - begin;
     part.edges_count = 0;
     part.costs.overhead = 0;
@@ -98,7 +123,11 @@ trm_status trmi_space_part(const trmi_space *s, int32_t begin, int32_t end, cons
             *to = *edge;
             to->from -= begin;
             to->to -= begin;
+            sums = sums || to->sum;
         }
+    }
+    if (sums) {
+        TRMI_TRY(end_sums(s, begin, end, &part, arena, err));
     }
     *out = part;
     if (foreign != NULL) {
