@@ -72,6 +72,34 @@ open("old.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + blob[8
 END
 cp -r hf-c old-c && mv old.safetensors old-c/model.safetensors
 "$trireme" export bert --checkpoint old-c --to safetensors --output x-old-c.safetensors --quiet > /dev/null && cmp x-c.safetensors x-old-c.safetensors || fail "gamma and beta"
+# Tensors that the network does not have are named once, and not those that PyTorch's programs write besides.
+cat > add.py << 'END'
+import json, struct, sys
+source, target, *names = sys.argv[1:]
+blob = open(source, "rb").read()
+size = struct.unpack("<Q", blob[:8])[0]
+head, data = json.loads(blob[8:8 + size]), blob[8 + size:]
+for name in names:
+    head[name] = {"dtype": "F32", "shape": [2], "data_offsets": [len(data), len(data) + 8]}
+    data += bytes(8)
+text = json.dumps(head).encode()
+open(target, "wb").write(struct.pack("<Q", len(text)) + text + data)
+END
+cp -r hf-b more
+python3 add.py hf-b/model.safetensors more/model.safetensors model.layers.0.self_attn.q_proj.bias model.layers.{2,3,4}.mlp.up_proj.weight \
+    model.layers.0.self_attn.rotary_emb.inv_freq
+unused="4 of 26 tensors are not used, because the network has none of these names: model.layers.0.self_attn.q_proj.bias, model.layers.2.mlp.up_proj.weight,"
+expect 0 "more: $unused" import llama --from more --output again-more
+expect 0 "more/model.safetensors: $unused" import llama --from more/model.safetensors $size --kv-heads 2 --untied --rotary-theta 777 --vocabulary 290 --output file-more
+for run in "" "-n 2 --launch-dir logs" "-n 1 --ps 1 --launch-dir logs-ps"; do
+    # shellcheck disable=SC2086
+    "$trireme" train llama --data text.txt --dataset text --init more --steps 1 --batch-size 4 --eval-every-epochs 0 $run > log.txt 2>&1 || { fail "more $run"; cat log.txt; }
+    [ "$(grep -c "more: $unused" log.txt)" = 1 ] || fail "warnings of --init more $run: $(cat log.txt)"
+done
+cp -r hf-a masks
+python3 add.py hf-a/model.safetensors masks/model.safetensors transformer.h.0.attn.bias transformer.h.1.attn.masked_bias lm_head.weight
+"$trireme" import gpt2 --from masks --output again-masks > log.txt 2>&1 || fail "masks"
+grep -q "not used" log.txt && fail "masks are counted: $(cat log.txt)"
 grep -q '"mask_token": "\[MASK\]"' hf-c/tokenizer_config.json && grep -q '"pad_token_id": 2' hf-c/config.json || fail "special tokens: $(cat hf-c/*config.json)"
 expect 2 "is of gpt2, not of llama" import llama --from hf-a --output no
 expect 2 "'wte.weight' has shape [290, 32], the network's has [290, 64]" train gpt2 --data text.txt --dataset text --init hf-a --width 64 --steps 1

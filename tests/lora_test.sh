@@ -142,6 +142,8 @@ expect 2 "gpt2 has no layer 'q_proj'; targets are attention, mlp, all, c_attn, a
 expect 2 "bert has no layer 'cls'; targets are attention, mlp, all, query, key, value, attention.output.dense, intermediate.dense, output.dense, joined" train bert $data $size --steps 1 --lora r=4,targets=cls
 # shellcheck disable=SC2086
 expect 2 "moe has no layer 'mlp'" train moe $data $size --steps 1 --lora r=4,targets=mlp
+expect 2 "merged-gpt2: model.safetensors of another export is there" export gpt2 --checkpoint gpt2-a --to huggingface --output merged-gpt2
+[ -e merged-gpt2/adapter_config.json ] && fail "a refused export has written"
 expect 2 "merge: this gpt2 has no adapters" export gpt2 --checkpoint gpt2 --to huggingface --merge --output no
 expect 2 "--merge is for --to huggingface" export gpt2 --checkpoint gpt2-a --to npz --merge --output no.npz
 # shellcheck disable=SC2086

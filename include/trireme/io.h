@@ -537,7 +537,8 @@ typedef struct trm_huggingface_options {
  * ViTForImageClassification): config.json, model.safetensors, or files of at most shard_bytes with
  * model.safetensors.index.json, the tokenizer's files, and for vit the preprocessor_config.json of
  * AutoImageProcessor. Makes the folder; config.json is the last file that is written. Adapters
- * without `merge`: adapter_model.safetensors and adapter_config.json of PeftModel.from_pretrained.
+ * without `merge`: adapter_model.safetensors and adapter_config.json of PeftModel.from_pretrained,
+ * in a folder without the weights of a whole model.
  *   errors   UNSUPPORTED (options that transformers' model does not have), INVALID, IO, NOSPACE,
  *            NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_export_huggingface(trm_model *model,

@@ -417,7 +417,8 @@ TRM_API TRM_MUST_USE trm_status trm_model_resume(trm_model *model, const char *p
                                                  trm_error *err);
 /* Reads only parameters and states, from a checkpoint (or the newest sound one of a directory) or a
  * .safetensors file, or a Hugging Face folder (trireme/io.h). All of them are read before the
- * first one is set, which takes memory for a second copy meanwhile: an error changes nothing.
+ * first one is set, which takes memory for a second copy meanwhile: an error changes nothing. The
+ * log names tensors of a file or folder that the network does not have.
  *   param    partial: false = every parameter and state must be in the file with its shape; true =
  *            others keep their values
  *            skipped: number of those, written; NULL = not wanted

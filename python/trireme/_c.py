@@ -5553,7 +5553,8 @@ FUNCTIONS = {
         ViTForImageClassification): config.json, model.safetensors, or files of at most shard_bytes with
         model.safetensors.index.json, the tokenizer's files, and for vit the preprocessor_config.json of
         AutoImageProcessor. Makes the folder; config.json is the last file that is written. Adapters
-        without `merge`: adapter_model.safetensors and adapter_config.json of PeftModel.from_pretrained.
+        without `merge`: adapter_model.safetensors and adapter_config.json of PeftModel.from_pretrained,
+        in a folder without the weights of a whole model.
           errors   UNSUPPORTED (options that transformers' model does not have), INVALID, IO, NOSPACE,
                    NOMEM
         """),
@@ -5979,7 +5980,8 @@ FUNCTIONS = {
         'model path partial skipped err',
         """Reads only parameters and states, from a checkpoint (or the newest sound one of a directory) or a
         .safetensors file, or a Hugging Face folder (trireme/io.h). All of them are read before the
-        first one is set, which takes memory for a second copy meanwhile: an error changes nothing.
+        first one is set, which takes memory for a second copy meanwhile: an error changes nothing. The
+        log names tensors of a file or folder that the network does not have.
           param    partial: false = every parameter and state must be in the file with its shape; true =
                    others keep their values
                    skipped: number of those, written; NULL = not wanted

@@ -13,6 +13,8 @@
 
 #include "models/lora.h"
 
+#include "graph/graph_ir.h"
+
 #include "base/arguments.h"
 #include "base/error.h"
 
@@ -129,6 +131,39 @@ static trm_status load_file(loading *l, const trm_safetensors *file, trm_error *
     return load_part(l, &weights, err);
 }
 
+/* Logs which tensors of weights that come from elsewhere have no place in the network. Its
+ * variables are those of the graph, because the program of a stage has only some of them. In jobs
+ * with servers warm_start.c warns: tables are not in the graph there.
+ *   errors  NOMEM */
+static trm_status warn_unused(trm_model *model, const trmi_weights *weights, const char *where,
+                              trm_error *err) {
+    const trm_graph *graph = trmi_model_owner(model)->graph;
+    const trm_safetensors_entry **taken;
+    if (model->remote != NULL || trmi_model_rank(model) != 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(TRMI_NEW(err, taken, (size_t)graph->ops_count, "to load %s", where));
+    int64_t count = 0;
+    for (int64_t i = 1; i < graph->ops_count; i++) {
+        const trmi_op *op = &graph->ops[i];
+        const trm_safetensors *file;
+        if (op->kind == TRMI_OP_PARAMETER || op->kind == TRMI_OP_STATE) {
+            taken[count] = trmi_weights_find(weights, op->name, &file);
+            count += taken[count] != NULL;
+        }
+    }
+    trmi_weights_warn_unused(weights, taken, count, where);
+    trmi_free(taken);
+    return TRM_OK;
+}
+
+/* Loads weights that come from elsewhere: a file, or the files of a folder. */
+static trm_status load_foreign(trm_model *model, loading *l, const trmi_weights *weights,
+                               trm_error *err) {
+    TRMI_TRY(load_part(l, weights, err));
+    return warn_unused(model, weights, l->where, err);
+}
+
 /* Loads weights from a .safetensors file, a Hugging Face folder or the newest checkpoint under
  * `path`, on this rank alone. */
 static trm_status load_here(trm_model *model, const char *path, bool partial, int32_t *skipped,
@@ -139,7 +174,8 @@ static trm_status load_here(trm_model *model, const char *path, bool partial, in
     if (ends_with(path, ".safetensors")) {
         trm_safetensors *file;
         TRMI_TRY(trm_safetensors_open(path, &file, err));
-        status = load_file(&l, file, err);
+        const trm_safetensors *read = file;
+        status = load_foreign(model, &l, &(trmi_weights){.files = &read, .count = 1}, err);
         *skipped = l.skipped;
         trm_safetensors_close(file);
         return status;
@@ -147,7 +183,7 @@ static trm_status load_here(trm_model *model, const char *path, bool partial, in
     if (trmi_is_huggingface(path)) {
         trmi_weights weights;
         TRMI_TRY(trmi_weights_open(path, &weights, err));
-        status = load_part(&l, &weights, err);
+        status = load_foreign(model, &l, &weights, err);
         *skipped = l.skipped;
         trmi_weights_close(&weights);
         return status;

@@ -126,8 +126,9 @@ bool trmi_warm_start_row(void *context, const char *table, uint64_t key, int32_t
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-/* Counts of the model's tensors that the file has and lacks. */
+/* What the file has of the model's tensors, and how many it lacks. */
 typedef struct fit {
+    const trm_safetensors_entry **taken; /* [found] */
     int32_t found, missing;
 } fit;
 
@@ -151,7 +152,7 @@ static trm_status check_one(const trmi_warm_start *w, const char *name, const tr
     char theirs[96], ours[96];
     trm_shape has = {.rank = e->rank < TRM_MAX_RANK ? e->rank : TRM_MAX_RANK};
     memcpy(has.dim, e->dims, sizeof *e->dims * (size_t)has.rank);
-    f->found++;
+    f->taken[f->found++] = e;
     return same && known
                ? TRM_OK
                : TRMI_FAIL(err, TRM_INVALID,
@@ -162,31 +163,45 @@ static trm_status check_one(const trmi_warm_start *w, const char *name, const tr
                            trm_shape_format(shape, ours, sizeof ours));
 }
 
-/* Contract in warm_start.h. Dense variables and tables; rows of the current batch ("#rows")
+/* Checks all tensors of the model: dense variables, and tables. Rows of the current batch ("#rows")
  * belong to the tables. */
-trm_status trmi_warm_start_check(const trmi_warm_start *w, const trm_model *model, trm_error *err) {
+static trm_status check_all(const trmi_warm_start *w, const trm_model *model, fit *f,
+                            trm_error *err) {
     const trm_exec *exec = model->train.exec;
-    fit f = {0};
     for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
         trm_variable v = trm_exec_variable(exec, i);
         if (v.kind != TRM_VARIABLE_SLOT && strstr(v.name, "#rows") == NULL) {
-            TRMI_TRY(check_one(w, v.name, &v.shape, &f, err));
+            TRMI_TRY(check_one(w, v.name, &v.shape, f, err));
         }
     }
     for (int32_t i = 0; i < trmi_remote_table_count(model->remote); i++) {
         trmi_remote_table t = trmi_remote_table_at(model->remote, i);
         trm_shape shape = trm_shape_of(t.rows, t.width);
-        TRMI_TRY(check_one(w, t.name, &shape, &f, err));
+        TRMI_TRY(check_one(w, t.name, &shape, f, err));
     }
-    if (f.found == 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s has no tensor of this network", w->path);
+    return TRM_OK;
+}
+
+/* Contract in warm_start.h. A checkpoint of the library has nothing that a network would miss. */
+trm_status trmi_warm_start_check(const trmi_warm_start *w, const trm_model *model, trm_error *err) {
+    const int64_t most =
+        trm_exec_variable_count(model->train.exec) + trmi_remote_table_count(model->remote);
+    fit f = {0};
+    TRMI_TRY(TRMI_NEW(err, f.taken, (size_t)most + 1, "to read %s", w->path));
+    trm_status status = check_all(w, model, &f, err);
+    if (status == TRM_OK && f.found == 0) {
+        status = TRMI_FAIL(err, TRM_INVALID, "%s has no tensor of this network", w->path);
     }
-    if (f.missing > 0) {
+    if (status == TRM_OK && f.missing > 0) {
         trmi_log(TRM_LOG_WARN, "train",
                  "%s: %d of %d tensors are missing and keep their initial values", w->path,
                  f.missing, f.found + f.missing);
     }
-    return TRM_OK;
+    if (status == TRM_OK && w->checkpoint == NULL) {
+        trmi_weights_warn_unused(&w->weights, f.taken, f.found, w->path);
+    }
+    trmi_free(f.taken);
+    return status;
 }
 
 /* ---- record in the job's folder -------------------------------------------------------------- */

@@ -574,6 +574,14 @@ trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_option
     if (options->merge && lora->rank == 0) {
         return TRMI_FAIL(err, TRM_INVALID, "merge: this %s has no adapters", options->model);
     }
+    char path[PATH_MOST + 96];
+    const char *whole = trmi_weights_file(folder, path, sizeof path);
+    if (adapters_alone && whole != NULL) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%.120s: %s of another export is there, and would pass for the weights "
+                         "of these adapters; give them a folder of their own",
+                         folder, whole);
+    }
     trmi_arena arena = {0};
     trm_named_tensor *tensors = NULL;
     /* Write the weights; adapters are added to them, or written to files of their own. */

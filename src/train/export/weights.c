@@ -10,9 +10,12 @@
 #include "train/export/weights.h"
 
 #include "base/error.h"
+#include "base/log.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -24,6 +27,17 @@ static bool is_file(const char *folder, const char *name, char *path, size_t siz
     struct stat about;
     int length = snprintf(path, size, "%s/%s", folder, name);
     return length < (int)size && stat(path, &about) == 0 && S_ISREG(about.st_mode);
+}
+
+/* Contract in weights.h. A folder that has both kinds is read as one file, as transformers does. */
+const char *trmi_weights_file(const char *folder, char *path, size_t size) {
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (is_file(folder, names[i], path, size)) {
+            return names[i];
+        }
+    }
+    return NULL;
 }
 
 bool trmi_is_huggingface(const char *path) {
@@ -76,19 +90,19 @@ static trm_status open_index(trmi_weights *w, const char *folder, const char *pa
     return status;
 }
 
-/* Contract in weights.h. A folder that has both kinds is read as one file. */
+/* Contract in weights.h. */
 trm_status trmi_weights_open(const char *folder, trmi_weights *out, trm_error *err) {
     char path[4096];
     *out = (trmi_weights){.is_folder = true};
     TRMI_TRY(TRMI_NEW_IN(err, &out->arena, out->files, FILES_MAX, "to open %s", folder));
+    const char *name = trmi_weights_file(folder, path, sizeof path);
     trm_status status =
-        is_file(folder, "model.safetensors", path, sizeof path)
-            ? add_file(out, folder, "model.safetensors", err)
-        : is_file(folder, "model.safetensors.index.json", path, sizeof path)
-            ? open_index(out, folder, path, err)
-            : TRMI_FAIL(err, TRM_IO,
+        name == NULL
+            ? TRMI_FAIL(err, TRM_IO,
                         "%s: neither model.safetensors nor model.safetensors.index.json is there",
-                        folder);
+                        folder)
+        : strstr(name, ".index.") != NULL ? open_index(out, folder, path, err)
+                                          : add_file(out, folder, name, err);
     if (status != TRM_OK) {
         trmi_weights_close(out);
     }
@@ -130,4 +144,64 @@ const trm_safetensors_entry *trmi_weights_find(const trmi_weights *weights, cons
         }
     }
     return NULL;
+}
+
+/* ---- what no variable takes ------------------------------------------------------------------ */
+
+/* Compares two addresses of entries, for qsort and bsearch. */
+static int compare_entries(const void *a, const void *b) {
+    const uintptr_t x = (uintptr_t) * (const trm_safetensors_entry *const *)a,
+                    y = (uintptr_t) * (const trm_safetensors_entry *const *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Returns whether a tensor of PyTorch's programs holds nothing to learn, or is there under another
+ * name, too. */
+static bool is_computed(const char *name) {
+    static const char *const ends[] = {".attn.bias", /* GPT-2's causal mask */
+                                       ".attn.masked_bias",
+                                       ".rotary_emb.inv_freq",
+                                       ".position_ids",
+                                       "lm_head.weight", /* of tied embeddings */
+                                       "cls.predictions.decoder.weight",
+                                       "cls.predictions.decoder.bias",
+                                       ".num_batches_tracked"};
+    const size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        const size_t tail = strlen(ends[i]);
+        if (length >= tail && strcmp(name + length - tail, ends[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Contract in weights.h. */
+void trmi_weights_warn_unused(const trmi_weights *weights, const trm_safetensors_entry **taken,
+                              int64_t count, const char *where) {
+    enum { NAMED = 3 }; /* names in the warning, at most */
+    char names[320] = "";
+    int64_t unused = 0, all = 0;
+    qsort(taken, (size_t)count, sizeof *taken, compare_entries);
+    for (int32_t f = 0; f < weights->count; f++) {
+        for (int64_t i = 0; i < trm_safetensors_count(weights->files[f]); i++) {
+            const trm_safetensors_entry *e = trm_safetensors_at(weights->files[f], i);
+            all++;
+            if (bsearch(&e, taken, (size_t)count, sizeof *taken, compare_entries) != NULL ||
+                is_computed(e->name)) {
+                continue;
+            }
+            const size_t used = strlen(names);
+            if (unused++ < NAMED) {
+                snprintf(names + used, sizeof names - used, "%s%.96s", used > 0 ? ", " : "",
+                         e->name);
+            }
+        }
+    }
+    if (unused > 0) {
+        trmi_log(TRM_LOG_WARN, "train",
+                 "%s: %" PRId64 " of %" PRId64 " tensors are not used, because the network has "
+                 "none of these names: %s%s",
+                 where, unused, all, names, unused > NAMED ? ", ..." : "");
+    }
 }

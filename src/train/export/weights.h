@@ -17,6 +17,11 @@ typedef struct trmi_weights {
 
 /* Returns whether `path` is a folder with a config.json, as transformers writes it. */
 bool trmi_is_huggingface(const char *path);
+/* Returns the name of the file in a Hugging Face folder by which the weights of a whole model are
+ * found, model.safetensors or else model.safetensors.index.json; NULL: it has none.
+ *   param  path: where it is, written
+ *   owns   the name is static */
+const char *trmi_weights_file(const char *folder, char *path, size_t size);
 /* Opens model.safetensors of a Hugging Face folder, or the files that
  * model.safetensors.index.json names.
  *   owns  the caller: trmi_weights_close    errors  IO, CORRUPT, NOMEM */
@@ -28,5 +33,12 @@ void trmi_weights_close(trmi_weights *weights);
  * is none. */
 const trm_safetensors_entry *trmi_weights_find(const trmi_weights *weights, const char *name,
                                                const trm_safetensors **file);
+/* Logs one warning that counts and names the tensors that no variable of a network has taken. What
+ * PyTorch's programs write besides (masks, positions, second names of tied tensors, counts of
+ * batches) is not among them.
+ *   param  taken: [count] entries that variables have taken; sorted by this call
+ *          where: the file or folder, for the message */
+void trmi_weights_warn_unused(const trmi_weights *weights, const trm_safetensors_entry **taken,
+                              int64_t count, const char *where);
 
 #endif
