@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Generators (trireme/language.h): for every way of reading tokens the logits equal those of
+/* Generators (trireme/nn.h): for every way of reading tokens the logits equal those of
  * the whole network, and choices equal those from a sorted list.
  *
  * Random choices are drawn often enough that their frequencies must be those of the
