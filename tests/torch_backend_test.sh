@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The backend of torch.distributed (python/torch_trireme): it builds against the torch that is there; collectives and messages give
-# the values that this test computes, over shared memory, TCP and UCX; dead, stopped and late ranks are named;
+# the values that this test computes, over shared memory, TCP and UCX; dead, stopped and late ranks are named, and groups
+# that ranks call with other lists;
 # DistributedDataParallel, FSDP2 and tensor parallel lose as with gloo; and PyTorch's own tests of torch.distributed for gloo pass.
 . "$(dirname "$0")/common.sh"
 sanitized && skip "PyTorch is not built with a sanitizer"
@@ -75,6 +76,7 @@ for how in KILL STOP; do
     done
 done
 ranks 4 "$tests/late_ranks.py" > "$work/log" 2>&1 && grep -q 'all right' "$work/log" || { cat "$work/log"; fail "late ranks are not named"; }
+ranks 4 "$tests/unlike_groups.py" > "$work/log" 2>&1 && grep -q 'all right' "$work/log" || { cat "$work/log"; fail "groups that differ are not named"; }
 ranks 2 "$tests/thread_at_end.py" "$work/ends" > "$work/log" 2>&1 && grep -q 'told: trireme: all_reduce: .*rank 0' "$work/log" ||
     { cat "$work/log"; fail "a rank that ends with a thread in a collective"; }
 ways=("ddp" "fsdp llama" "tensor llama")

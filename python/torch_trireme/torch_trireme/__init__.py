@@ -11,9 +11,10 @@ TRIREME_ENGINE names another transport than the default: "ucx", "tcp" (equal on 
 TRIREME_STALL_SECONDS (8) counts as lost.
 """
 import atexit
-import collections
 import ctypes
 import datetime
+import json
+import logging
 import operator
 import os
 import resource
@@ -119,31 +120,88 @@ def _shares_tensors():
     return text == '1' and not strict and resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
 
 
+def _wait_for(store, keys, until, missing):
+    """Returns the first key that the store has. Tells who is missing after 10 s, and raises when the time is over; `missing` says who."""
+    pause, tell = 0.001, time.monotonic() + 10
+    while True:
+        for key in keys():
+            if store.check([key]):
+                return key
+        now = time.monotonic()
+        if now > until:
+            raise dist.DistBackendError(f'torch_trireme: Timed out waiting: {missing()}')
+        if now > tell:
+            logging.getLogger('torch_trireme').warning('torch_trireme: waiting for more than 10 s: %s', missing())
+            tell = until
+        time.sleep(min(pause, max(0, until - now)))
+        pause = min(0.05, 2 * pause)
+
+
+def _meet(store, me, ranks, seconds, place_of):
+    """The ranks of a group meet in its store. Returns (hosts of the ranks, what place_of(hosts) returned on the first rank). Lists that
+    differ and ranks that do not come are an error that names them. A process that is not in its own list does not get here: PyTorch does not
+    tell its backend."""
+    until, leader = time.monotonic() + seconds, ranks[0]
+    verdict, refusal = f'{leader}/verdict', f'{leader}/refusal'
+
+    def host_of(rank):
+        theirs = json.loads(store.get(f'rank/{rank}'))
+        if theirs['ranks'] == ranks:
+            return theirs['host']
+        raise ValueError(f'torch_trireme: new_group: rank {me} calls it with ranks {ranks}, rank {rank} with {theirs["ranks"]}; give the same '
+                         'ranks on every rank')
+
+    def missing():
+        late = [rank for rank in ranks if not store.check([f'rank/{rank}'])] or [leader]
+        return (f'rank {me} is in init_process_group or new_group of ranks {ranks}, where {", ".join(f"rank {rank}" for rank in late)} did not '
+                f'come; each of these ranks calls it, with these ranks and in the same order among its groups')
+    store.set(f'rank/{me}', json.dumps({'ranks': ranks, 'host': _host()}))
+    hosts = {}
+    try:
+        while me == leader and len(hosts) < len(ranks):
+            found = _wait_for(store, lambda: [refusal] + [f'rank/{rank}' for rank in ranks if rank not in hosts], until, missing)
+            if found == refusal:
+                raise ValueError(store.get(refusal).decode())
+            rank = int(found.split('/')[1])
+            hosts[rank] = host_of(rank)
+        if me == leader:
+            store.set(verdict, json.dumps({'hosts': hosts, 'place': place_of(hosts)}))
+        else:
+            _wait_for(store, lambda: [f'rank/{leader}'], until, missing)
+            host_of(leader)
+    except ValueError as error:
+        store.set(verdict if me == leader else refusal, json.dumps({'error': str(error)}) if me == leader else str(error))
+        raise
+    _wait_for(store, lambda: [verdict], until, missing)
+    found = json.loads(store.get(verdict))
+    if 'error' in found:
+        raise ValueError(found['error'])
+    return list(found['hosts'].values()), found['place']
+
+
 def _create(options, backend_options=None):
     """Makes the backend of one process group: its ranks agree on a rendezvous and a token through the group's store."""
-    store, rank, size = options.store, options.group_rank, options.group_size
+    rank, size = options.group_rank, options.group_size
+    ranks = list(options.global_ranks_in_group) or list(range(size))
     seconds = options.timeout.total_seconds() if isinstance(options.timeout, datetime.timedelta) else float(options.timeout)
     if not seconds >= 0:
         raise ValueError(f'torch_trireme: no time for the group (found a timeout of {seconds:g} s, expected at least 0)')
     folder = tempfile.mkdtemp(prefix='trireme-torch-')
     shares = _shares_tensors()
+
+    def place_of(hosts):
+        together = len(set(hosts.values())) == 1
+        return {'token': os.urandom(32).hex(), 'rendezvous': f'unix:{folder}/rendezvous' if together else f'{_own_address()}:{_free_port()}'}
     try:
         # a group that is made again finds the keys of the one before in the store
-        keys = f"trireme/{store.add(f'trireme/times/{rank}', 1)}"
-        store.set(f'{keys}/host/{rank}', _host())
-        if rank == 0:
-            hosts = collections.Counter(store.get(f'{keys}/host/{r}').decode() for r in range(size))
-            place = f'unix:{folder}/rendezvous' if len(hosts) == 1 else f'{_own_address()}:{_free_port()}'
-            store.set(f'{keys}/token', os.urandom(32).hex())
-            store.set(f'{keys}/rendezvous', place)
-            store.set(f'{keys}/common_hosts', '\n'.join(host for host, ranks in hosts.items() if ranks > 1))
+        times = options.store.add(f'trireme/times/{ranks[rank]}', 1)
+        hosts, place = _meet(dist.PrefixStore(f'trireme/{times}', options.store), ranks[rank], ranks, seconds, place_of)
         token = os.path.join(folder, 'token')
         with open(os.open(token, os.O_CREAT | os.O_WRONLY, 0o600), 'wb') as f:
-            f.write(bytes.fromhex(store.get(f'{keys}/token').decode()))
-        place = store.get(f'{keys}/rendezvous').decode()
-        backend = _backend.create(rank, size, place, token, seconds, str(options.group_id or 'world'), os.environ.get('TRIREME_ENGINE', ''),
-                                  _stall_seconds())
-        if shares and _host() in store.get(f'{keys}/common_hosts').decode().split('\n') and 'shm' in _backend.engine(backend):
+            f.write(bytes.fromhex(place['token']))
+        backend = _backend.create(rank, size, place['rendezvous'], token, seconds, str(options.group_id or 'world'),
+                                  os.environ.get('TRIREME_ENGINE', ''), _stall_seconds())
+        if shares and hosts.count(_host()) > 1 and 'shm' in _backend.engine(backend):
             _backend.share_memory(backend, LEAST, False, False)
         return backend
     finally:
