@@ -93,6 +93,46 @@ printf '{"time":1,"event":"%s","global_step":%s,"path":%s}\n' checkpoint 20 3 ch
 expect 0 "1 checkpoint, the newest lost/ckpt-30" report lost
 expect 0 "checkpoint at step 30: lost/ckpt-30" top lost --once
 
+# ---- damage that is JSON: members of other kinds, numbers beyond all sense, texts that control a terminal, names that are not UTF-8
+mkdir -p pipe "$(printf 'odd\377\033[2J')"
+mkfifo pipe/run.jsonl
+expect 2 "pipe/run.jsonl is no file; a record of JSON lines is expected" report pipe
+expect 2 "it is the record of the run, and would be lost" report two --html two/run-rank-1.jsonl
+record two/run-rank-1.jsonl
+python3 - << 'END' || fail "damaged runs could not be made"
+import json, os
+lines = [json.loads(l) for l in open("one/run.jsonl")]
+def damage(name, change, more=()):
+    os.makedirs(name, exist_ok=True)
+    with open(name + "/run.jsonl", "w") as out:
+        for l in [change(dict(l)) or l for l in lines] + list(more):
+            out.write(json.dumps(l) + "\n")
+numbers = lambda l: {k: v for k, v in l.items() if type(v) in (int, float) and k != "time"}
+everything = lambda value: lambda l: dict(l, **{k: value for k in l if k not in ("event", "time")})
+damage("nulls", everything(None))
+damage("lists", everything([1]))
+damage("objects", everything({"a": {}}))
+damage("huge", lambda l: dict(l, **{k: 1e308 for k in numbers(l)}), [{"time": 1e300, "event": "eval", "global_step": 1e300, "loss": 1e300}])
+damage("tiny", lambda l: dict(l, **{k: 5e-324 for k in numbers(l)}))
+damage("mixed", lambda l: dict(l, options=[1], given=3, host={"a": 1}, unit=7) if l["event"] == "options" else l,
+       [{"time": 2e9, "event": "membership", "ranks": 1e300}, {"time": 2e9, "event": "checkpoint", "path": "x", "global_step": 1e300}])
+damage("control", lambda l: dict(l, **{k: "\033[31m\u009b2J\n\a" for k, v in l.items() if type(v) is str and k not in ("event", "level")}),
+       [{"time": 2e9, "event": "eval", "global_step": 41, "\033[2Jx": 0.5}, {"time": 2e9, "event": "checkpoint", "path": "\033[2J", "global_step": 41}])
+damage(b"odd\xff\033[2J".decode("utf-8", "surrogateescape"), lambda l: l)
+damage("short", lambda l: {"time": l["time"], "event": "step", "global_step": 1, "loss": 3})
+END
+for r in nulls lists objects huge tiny mixed control odd* short; do
+    for way in report "top --once"; do
+        # shellcheck disable=SC2086 # words
+        "$trireme" $way "$r" > out 2> err || fail "$way of the damaged run $r: $(tail -1 err)"
+        ! LC_ALL=C grep -aqP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\(null\)|\bnan\b|\binf\b' out || fail "$way of the damaged run $r shows $(cat -v out)"
+    done
+    "$trireme" report "$r" --html "damaged-${r%%[^a-z]*}.html" --json > out || fail "report --html of the damaged run $r"
+    python3 -c 'import json; json.load(open("out"))' || fail "report --json of the damaged run $r is not JSON"
+done
+"$trireme" report odd* --json | grep -q "$(printf '"name":"odd\357\277\275')"'.u001B\[2J"' || fail "a name that is not UTF-8"
+expect 0 "loss 3 (least 3)" top short --once
+
 # ---- a signal ends a run as stopped; while it trains, report and top say so
 # shellcheck disable=SC2086
 "$trireme" train $small --epochs 100000 --output live --quiet > /dev/null 2>&1 &
@@ -181,6 +221,10 @@ for name in ("both", "live", "empty", "noise", "killed", "servers", "changed", "
         assert any(e[2].startswith("membership: epoch 2") for e in shown.find("title")), "the change is not marked on the curve"
     if name == "evil":
         assert len(shown.find("script")) == 2 and any("</script>" in e[2] for e in shown.find("p")), "a name became HTML"
+for name in ("nulls", "lists", "objects", "huge", "tiny", "mixed", "control", "odd", "short"):
+    shown, messages = pages.show("damaged-" + name + ".html")
+    assert not messages, (name, messages)
+    assert not any(word in e[2] for e in shown.find("body") for word in ("NaN", "undefined", "Infinity", "[object")), name
 # A click sorts, hides, changes the axis; a pointer shows values; nothing is wider than a phone. Both schemes.
 act = """
 const out = {}, by = (q, n = 0) => document.querySelectorAll(q)[n];

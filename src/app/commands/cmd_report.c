@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
@@ -146,8 +147,10 @@ static trm_status print_report(const app_context *app, app_run **runs, int count
     if (app_out.json) {
         app_print_report(json);
     }
-    json_array_foreach(json_object_get(report, "runs"), i, run) { print_run(run); }
-    print_differences(report);
+    json_t *plain = app_run_plain(report);
+    json_array_foreach(json_object_get(plain, "runs"), i, run) { print_run(run); }
+    print_differences(plain);
+    json_decref(plain);
     trm_status status = TRM_OK;
     if (app->o.html != NULL) {
         char title[256];
@@ -159,6 +162,27 @@ static trm_status print_report(const app_context *app, app_run **runs, int count
     return status;
 }
 
+/* Refuses to write the page in the place of a record.
+ *   errors  INVALID */
+static trm_status check_page(const char *html, app_run *const *runs, int count, trm_error *err) {
+    struct stat page, record;
+    bool there = html != NULL && stat(html, &page) == 0;
+    for (int i = 0; there && i < count; i++) {
+        for (int f = 0; f < runs[i]->file_count; f++) {
+            const char *path = runs[i]->files[f]->path;
+            if (stat(path, &record) == 0 && page.st_ino == record.st_ino &&
+                page.st_dev == record.st_dev) {
+                return app_fail(
+                    err, TRM_INVALID,
+                    "--html %.100s: it is the record of the run, and would be lost; give "
+                    "another file",
+                    html);
+            }
+        }
+    }
+    return TRM_OK;
+}
+
 /* Runs `report`: reads all runs, then prints. */
 int app_run_report(app_context *app) {
     app_run *runs[APP_ARGUMENTS_MAX] = {NULL};
@@ -168,6 +192,7 @@ int app_run_report(app_context *app) {
     for (int i = 0; status == TRM_OK && i < count; i++) {
         status = app_run_open(app->parsed.arguments[i], &runs[i], &err);
     }
+    status = status == TRM_OK ? check_page(app->o.html, runs, count, &err) : status;
     status = status == TRM_OK ? print_report(app, runs, count, &err) : status;
     for (int i = 0; i < count; i++) {
         app_run_close(runs[i]);

@@ -99,22 +99,37 @@ static void put_progress(FILE *to, const json_t *run, int columns) {
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Writes the values of the newest step. */
-static void put_newest(FILE *to, const app_run *run, const json_t *report) {
-    char memory[32];
-    if (run->point_count == 0) {
-        return;
+/* Writes a value of the newest step with what stands around it; nothing if the step has none. */
+static void put_value(FILE *to, const char *before, double value, const char *format,
+                      const char *after) {
+    if (isfinite(value)) {
+        fputs(before, to);
+        fprintf(to, format, value);
+        fputs(after, to);
     }
+}
+
+/* Writes the values of the newest step that its line has. */
+static void put_newest(FILE *to, const app_run *run, const json_t *report) {
+    char memory[32], unit[80];
     const double *p = run->points[run->point_count - 1];
     double whole = p[APP_CURVE_STEP_SECONDS] + p[APP_CURVE_DATA_WAIT];
-    fprintf(to, "loss %.6g (least %.6g)   learning rate %.4g   %.4g %s/s   %.1f ms a step\n",
-            p[APP_CURVE_LOSS], json_number_value(json_object_get(report, "least_loss")),
-            p[APP_CURVE_LEARNING_RATE], p[APP_CURVE_RATE],
-            json_string_value(json_object_get(report, "unit")), 1e3 * p[APP_CURVE_STEP_SECONDS]);
+    const json_t *least = json_object_get(report, "least_loss");
+    put_value(to, "loss ", p[APP_CURVE_LOSS], "%.6g", "");
+    put_value(to, " (least ", json_is_number(least) ? json_number_value(least) : NAN, "%.6g", ")");
+    put_value(to, "   learning rate ", p[APP_CURVE_LEARNING_RATE], "%.4g", "");
+    snprintf(unit, sizeof unit, " %.60s/s", json_string_value(json_object_get(report, "unit")));
+    put_value(to, "   ", p[APP_CURVE_RATE], "%.4g", unit);
+    put_value(to, "   ", 1e3 * p[APP_CURVE_STEP_SECONDS], "%.1f", " ms a step");
+    fputc('\n', to);
     if (whole > 0) {
-        fprintf(to, "waiting: data %.1f %%, other ranks %.1f %%   peak memory %s\n",
-                100 * p[APP_CURVE_DATA_WAIT] / whole, 100 * p[APP_CURVE_RANK_WAIT] / whole,
-                app_bytes(p[APP_CURVE_PEAK_BYTES], memory, sizeof memory));
+        put_value(to, "waiting: data ", 100 * p[APP_CURVE_DATA_WAIT] / whole, "%.1f", " %");
+        put_value(to, ", other ranks ", 100 * p[APP_CURVE_RANK_WAIT] / whole, "%.1f", " %");
+        if (isfinite(p[APP_CURVE_PEAK_BYTES])) {
+            fprintf(to, "   peak memory %s",
+                    app_bytes(p[APP_CURVE_PEAK_BYTES], memory, sizeof memory));
+        }
+        fputc('\n', to);
     }
 }
 
@@ -142,12 +157,13 @@ static void put_saved(FILE *to, const json_t *report) {
     }
 }
 
-/* Writes a text from a file without characters that control a terminal, in at most `columns`. */
-static void put_plain(FILE *to, const char *text, int columns) {
-    for (int used = 0; *text != '\0' && used < columns; text++) {
-        unsigned char c = (unsigned char)*text;
-        used += (c & 0xC0) != 0x80; /* of UTF-8 the first byte of a character */
-        fputc(c < 0x20 || c == 0x7F ? ' ' : c, to);
+/* Writes a text in at most `columns`. */
+static void put_text(FILE *to, const char *text, int columns) {
+    for (int used = 0; *text != '\0' && used <= columns; text++) {
+        used += ((unsigned char)*text & 0xC0) != 0x80; /* of UTF-8 the first byte of a character */
+        if (used <= columns) {
+            fputc(*text, to);
+        }
     }
     fputc('\n', to);
 }
@@ -173,7 +189,7 @@ static void put_processes(FILE *to, const json_t *report, screen size, int rows)
                          100 * json_real_value(data),
                          100 * json_number_value(json_object_get(role, "rank_wait_fraction")));
             }
-            put_plain(to, line, size.columns);
+            put_text(to, line, size.columns);
         }
     }
     /* the rows that are left are for the newest events */
@@ -184,25 +200,27 @@ static void put_processes(FILE *to, const json_t *report, screen size, int rows)
         snprintf(line, sizeof line, "  %8s %s%s%s",
                  app_time(json_number_value(json_object_get(event, "seconds")), at, sizeof at), who,
                  *who != '\0' ? ": " : "", json_string_value(json_object_get(event, "text")));
-        put_plain(to, line, size.columns);
+        put_text(to, line, size.columns);
     }
 }
 
 /* Writes the whole screen. */
 static void put_screen(FILE *to, const app_run *run, screen size) {
-    json_t *report = app_run_json((app_run *const[]){(app_run *)run}, 1), *problem;
+    json_t *made = app_run_json((app_run *const[]){(app_run *)run}, 1), *problem;
+    json_t *report = app_run_plain(made);
+    json_decref(made);
     const json_t *r = json_array_get(json_object_get(report, "runs"), 0);
     char line[600], at[32];
     size_t i;
     const char *model = json_string_value(json_object_get(r, "model"));
     const json_t *seconds = json_object_get(r, "seconds");
-    snprintf(line, sizeof line, "%s: %s, %s%s%s", run->name,
+    snprintf(line, sizeof line, "%s: %s, %s%s%s", json_string_value(json_object_get(r, "name")),
              model != NULL ? model : "unknown model",
              json_string_value(json_object_get(r, "state")), json_is_number(seconds) ? ", " : "",
              json_is_number(seconds) ? app_time(json_number_value(seconds), at, sizeof at) : "");
-    put_plain(to, line, size.columns);
+    put_text(to, line, size.columns);
     json_array_foreach(json_object_get(r, "problems"), i, problem) {
-        put_plain(to, json_string_value(problem), size.columns);
+        put_text(to, json_string_value(problem), size.columns);
     }
     if (run->point_count > 0) {
         put_progress(to, r, size.columns);
@@ -223,8 +241,9 @@ static void note_end(int signal_number) { ended = signal_number; }
 /* Returns the size of the terminal, 80 x 24 where it is not known. */
 static screen size_of_screen(void) {
     struct winsize w;
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? (screen){w.ws_col, w.ws_row}
-                                                                     : (screen){80, 24};
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 && w.ws_row > 0
+               ? (screen){w.ws_col, w.ws_row}
+               : (screen){80, 24};
 }
 
 /* Waits a second for a key. Returns whether it ends the command. */

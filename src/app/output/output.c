@@ -200,18 +200,23 @@ void app_warn(const char *format, ...) {
 
 /* Contract in output.h. Units are powers of 1000. */
 const char *app_bytes(double bytes, char *text, size_t size) {
-    static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};
+    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
     int u = 0;
-    while (bytes >= 1000 && u < 4) {
+    while (bytes >= 1000 && u < 5) {
         bytes /= 1000;
         u++;
     }
-    snprintf(text, size, u == 0 ? "%.0f %s" : bytes < 10 ? "%.2f %s" : "%.1f %s", bytes, units[u]);
+    snprintf(text, size,
+             u == 0         ? "%.0f %s"
+             : bytes < 10   ? "%.2f %s"
+             : bytes < 1000 ? "%.1f %s"
+                            : "%.3g %s",
+             bytes, units[u]);
     return text;
 }
 
 const char *app_time(double seconds, char *text, size_t size) {
-    long long s = (long long)(seconds + 0.5);
+    long long s = seconds >= 0 && seconds < 1e15 ? (long long)(seconds + 0.5) : 0;
     if (s >= 3600) {
         snprintf(text, size, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
     } else {

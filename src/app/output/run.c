@@ -44,7 +44,7 @@ static trm_status add_file(app_run *run, const char *path, const char *who, trm_
     }
     snprintf(file->path, sizeof file->path, "%s", path);
     snprintf(file->who, sizeof file->who, "%s", who);
-    file->rank = strncmp(who, "rank-", 5) == 0 ? atoi(who + 5) : 0;
+    file->rank = strncmp(who, "rank-", 5) == 0 ? (int32_t)strtol(who + 5, NULL, 10) : 0;
     if (file->rank > 0) {
         file->who[4] = ' '; /* as people name it */
     }
@@ -60,6 +60,9 @@ static bool is_role_file(const char *name, char *who, size_t size) {
         return false;
     }
     snprintf(who, size, "%.*s", (int)(length - 10), name + 4);
+    for (char *c = who; *c != '\0'; c++) {
+        *c = *c >= ' ' && *c <= '~' ? *c : '?';
+    }
     return true;
 }
 
@@ -107,16 +110,28 @@ static trm_status find_files(app_run *run, trm_error *err) {
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
+/* Returns a number of ordinary size, else NAN: a damaged line may hold any, and sums and curves of
+ * them must stay finite. */
+static double read_number(const json_t *value) {
+    double number = json_is_number(value) ? json_number_value(value) : NAN;
+    return !(fabs(number) < 1e100) ? NAN : fabs(number) < 1e-100 ? 0 : number;
+}
+
 /* Returns a member that is a number, else NAN. */
 static double number_of(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
+    return read_number(json_object_get(object, key));
+}
+
+/* Returns a member that counts (steps, ranks) or is a time, else NAN. */
+static double count_of(const json_t *object, const char *key) {
+    double number = number_of(object, key);
+    return number >= 0 && number <= APP_RUN_COUNT_MOST ? number : NAN;
 }
 
 /* Adds the steps since the line before to the time of the process. The event has means of a
  * step. */
 static void add_time(app_run_time *time, const json_t *event) {
-    double step = number_of(event, "global_step"), seconds = number_of(event, "step_seconds");
+    double step = count_of(event, "global_step"), seconds = number_of(event, "step_seconds");
     double data = number_of(event, "data_wait_seconds");
     double rank_wait = number_of(event, "rank_wait_seconds");
     if (isnan(step + seconds)) {
@@ -134,7 +149,7 @@ static void add_time(app_run_time *time, const json_t *event) {
 static trm_status add_point(app_run *run, const json_t *event, double seconds, trm_error *err) {
     static const char *const rates[] = {"images_per_second", "samples_per_second",
                                         "tokens_per_second"};
-    double step = number_of(event, "global_step");
+    double step = count_of(event, "global_step");
     if (isnan(step)) {
         return TRM_OK;
     }
@@ -169,15 +184,23 @@ static trm_status add_point(app_run *run, const json_t *event, double seconds, t
 /* Appends a copy of the event, with its time since the run began, to an array. Entries of this step
  * and later ones, of the same array, are of an attempt that was resumed before them, and go. */
 static void add_entry(json_t *array, const json_t *event, double seconds) {
-    double step = number_of(event, "global_step");
+    double step = count_of(event, "global_step");
     for (size_t i = json_array_size(array); !isnan(step) && i > 0; i--) {
-        if (number_of(json_array_get(array, i - 1), "global_step") >= step) {
+        if (count_of(json_array_get(array, i - 1), "global_step") >= step) {
             json_array_remove(array, i - 1);
         }
     }
-    json_t *copy = json_copy((json_t *)event);
-    json_object_del(copy, "time");
-    json_object_del(copy, "event");
+    json_t *copy = json_object(), *value;
+    const char *key;
+    json_object_foreach((json_t *)event, key, value) {
+        bool own = strcmp(key, "time") == 0 || strcmp(key, "event") == 0;
+        bool odd = json_is_number(value)
+                       ? isnan(strcmp(key, "global_step") == 0 ? step : read_number(value))
+                       : !json_is_string(value) && !json_is_boolean(value);
+        if (!own && !odd) {
+            json_object_set(copy, key, value);
+        }
+    }
     json_object_set_new(copy, "seconds", json_real(seconds));
     json_array_append_new(array, copy);
 }
@@ -197,10 +220,10 @@ static void add_text(app_run *run, const app_run_file *file, double seconds, con
 
 /* Gives the newest event for people the step at which it happened, which pages mark on curves. */
 static void mark_step(app_run *run, const json_t *event) {
-    json_t *step = json_object_get(event, "global_step");
+    double step = count_of(event, "global_step");
     json_t *newest = json_array_get(run->events, json_array_size(run->events) - 1);
-    if (json_is_integer(step)) {
-        json_object_set(newest, "global_step", step);
+    if (isfinite(step)) {
+        json_object_set_new(newest, "global_step", json_integer((json_int_t)step));
     }
 }
 
@@ -257,10 +280,10 @@ static void take_start(app_run *run, app_run_file *file, double seconds, json_t 
     char text[96];
     keep_event(&file->start, event);
     keep_event(&file->end, NULL);
-    double step = number_of(event, "global_step");
+    double step = count_of(event, "global_step");
     file->time = (app_run_time){.step = isfinite(step) ? step : 0};
     if (json_is_true(json_object_get(event, "resumed")) && file->rank == 0) {
-        snprintf(text, sizeof text, "resumed after step %.0f", number_of(event, "global_step"));
+        snprintf(text, sizeof text, "resumed after step %.0f", file->time.step);
         add_text(run, file, seconds, "event", text);
         mark_step(run, event);
     }
@@ -279,7 +302,7 @@ static void take_end(app_run *run, app_run_file *file, double seconds, json_t *e
  * that rank 0 records from another rank. */
 static trm_status take_event(app_run *run, app_run_file *file, json_t *event, trm_error *err) {
     const char *name = json_string_value(json_object_get(event, "event"));
-    double time = number_of(event, "time");
+    double time = count_of(event, "time");
     if (name == NULL || isnan(time)) {
         return TRM_OK;
     }
@@ -314,7 +337,7 @@ static trm_status take_event(app_run *run, app_run_file *file, json_t *event, tr
     } else if (strcmp(name, "epoch") != 0 && strcmp(name, "state") != 0) {
         add_other(run, file, seconds, name, event);
         if (file == run->main && strcmp(name, "membership") == 0) {
-            run->ranks = number_of(event, "ranks");
+            run->ranks = fmax(count_of(event, "ranks"), 0); /* fmax: 0 where it is no number */
         }
     }
     return TRM_OK;
@@ -325,6 +348,12 @@ static trm_status take_event(app_run *run, app_run_file *file, json_t *event, tr
 /* Reads the new whole lines of one file. A shorter file than before was written anew: only its new
  * lines are read. */
 static trm_status read_file(app_run *run, app_run_file *file, trm_error *err) {
+    struct stat info;
+    /* the bytes of a pipe or a device come later, or never end */
+    if (stat(file->path, &info) == 0 && !S_ISREG(info.st_mode)) {
+        return app_fail(err, TRM_INVALID, "%.180s is no file; a record of JSON lines is expected",
+                        file->path);
+    }
     FILE *from = fopen(file->path, "rb");
     if (from == NULL) {
         return app_fail(err, TRM_IO, "%.180s cannot be read: %s", file->path, strerror(errno));
@@ -458,6 +487,5 @@ const char *app_run_text(const app_run *run, const char *key) {
 }
 
 double app_run_number(const app_run *run, const char *key) {
-    const json_t *value = member_of(run, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
+    return read_number(member_of(run, key));
 }

@@ -65,6 +65,8 @@ typedef struct app_run_file {
 
 /* Files of a folder that are read (ranks and roles) and events that are kept, at most. */
 enum { APP_RUN_FILES = 256, APP_RUN_EVENTS = 1000 };
+/* Steps, ranks and seconds since 1970 of a record, at most: a larger number is damage. */
+#define APP_RUN_COUNT_MOST 1e15
 
 /* A run. */
 typedef struct app_run {
@@ -102,5 +104,8 @@ double app_run_number(const app_run *run, const char *key);
 /* Returns the report of runs as one object (run_report.c); NULL without memory. Caller:
  * json_decref. */
 json_t *app_run_json(app_run *const *runs, int count);
+/* Returns a copy of a report for a terminal: its texts and names of members have no characters that
+ * control one. Caller: json_decref. */
+json_t *app_run_plain(const json_t *report);
 
 #endif

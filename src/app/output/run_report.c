@@ -5,6 +5,7 @@
  *       "differences":[{"option", "values":[of each run]}]}
  *
  * Times are seconds since the run began, so that nine digits are enough. */
+#include "app/output/record.h"
 #include "app/output/run.h"
 
 #include <dirent.h>
@@ -32,14 +33,28 @@ static json_t *json_number(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* Returns a whole number; null for NaN. */
+/* Returns a whole number; null for NaN and for what no integer can be. */
 static json_t *json_whole_number(double value) {
-    return isfinite(value) ? json_integer((json_int_t)value) : json_null();
+    return fabs(value) < 9e18 ? json_integer((json_int_t)value) : json_null();
 }
 
-/* Returns a text; null for NULL. */
+/* Returns a text; null for NULL. A byte that is not UTF-8 (names of files have any) is U+FFFD. */
 static json_t *json_text(const char *value) {
-    return value != NULL ? json_string(value) : json_null();
+    json_t *text = value != NULL ? json_string(value) : json_null();
+    char *quoted = NULL;
+    size_t bytes;
+    FILE *to = text == NULL ? open_memstream(&quoted, &bytes) : NULL;
+    if (to != NULL) {
+        app_put_json_string(to, value);
+        text = fclose(to) == 0 ? json_loads(quoted, JSON_DECODE_ANY, NULL) : NULL;
+        free(quoted);
+    }
+    return text != NULL ? text : json_null();
+}
+
+/* Returns an object, or an empty one in place of anything else. */
+static json_t *json_members(json_t *value) {
+    return json_is_object(value) ? json_incref(value) : json_object();
 }
 
 /* ---- curves ---------------------------------------------------------------------------------- */
@@ -208,7 +223,7 @@ static void add_problem(json_t *list, const char *format, const char *path, int6
                         int64_t line) {
     char sentence[4400];
     snprintf(sentence, sizeof sentence, format, path, (long long)count, (long long)line);
-    json_array_append_new(list, json_string(sentence));
+    json_array_append_new(list, json_text(sentence));
 }
 
 /* Returns what the report cannot show, and why, in sentences. */
@@ -285,9 +300,7 @@ static json_t *run_object(const app_run *run) {
                         json_text(app_run_state_name(app_run_file_state(run, run->main))));
     json_object_set_new(out, "version", json_text(app_run_text(run, "version")));
     json_object_set_new(out, "host",
-                        json_incref(json_object_get(options, "host") != NULL
-                                        ? json_object_get(options, "host")
-                                        : json_null()));
+                        json_text(json_string_value(json_object_get(options, "host"))));
     json_object_set_new(
         out, "unit",
         json_text(app_run_text(run, "unit") != NULL ? app_run_text(run, "unit") : "samples"));
@@ -305,9 +318,8 @@ static json_t *run_object(const app_run *run) {
     json_object_set_new(out, "roles", roles_of(run));
     json_object_set_new(out, "problems", problems_of(run));
     /* list the flags of the command line, then all options with their defaults */
-    json_t *given = json_object_get(options, "given"), *all = json_object_get(options, "options");
-    json_object_set_new(out, "given", given != NULL ? json_incref(given) : json_object());
-    json_object_set_new(out, "options", all != NULL ? json_incref(all) : json_object());
+    json_object_set_new(out, "given", json_members(json_object_get(options, "given")));
+    json_object_set_new(out, "options", json_members(json_object_get(options, "options")));
     return out;
 }
 
@@ -352,4 +364,44 @@ json_t *app_run_json(app_run *const *runs, int count) {
     }
     return json_pack("{s:s, s:s, s:o, s:o}", "event", "report", "version", trm_version(), "runs",
                      list, "differences", differences_of(list));
+}
+
+/* Returns a text without control characters, of ASCII and of UTF-8 (U+0080 to U+009F). */
+static char *copy_plain(const char *text) {
+    char *copy = strdup(text);
+    for (unsigned char *c = (unsigned char *)copy; c != NULL && *c != '\0'; c++) {
+        bool wide = c[0] == 0xC2 && c[1] >= 0x80 && c[1] < 0xA0;
+        if (*c < 0x20 || *c == 0x7F || wide) {
+            *c = ' ';
+        }
+        if (wide) {
+            *++c = ' ';
+        }
+    }
+    return copy;
+}
+
+/* Contract in run.h. */
+json_t *app_run_plain(const json_t *report) {
+    json_t *made, *value;
+    const char *key;
+    size_t i;
+    if (json_is_string(report)) {
+        char *text = copy_plain(json_string_value(report));
+        made = json_string(text != NULL ? text : "");
+        free(text);
+    } else if (json_is_array(report)) {
+        made = json_array();
+        json_array_foreach(report, i, value) { json_array_append_new(made, app_run_plain(value)); }
+    } else if (json_is_object(report)) {
+        made = json_object();
+        json_object_foreach((json_t *)report, key, value) {
+            char *name = copy_plain(key);
+            json_object_set_new(made, name != NULL ? name : "", app_run_plain(value));
+            free(name);
+        }
+    } else {
+        made = json_copy((json_t *)report);
+    }
+    return made;
 }

@@ -38,7 +38,7 @@
   const common = () => ({xLabel: axis === "step" ? "step" : "time since the run began", xName: axis === "step" ? "step" : "after",
     xShow: axis === "step" ? format.short : format.seconds, xRange: [0, Math.max(...runs.flatMap(run => (axis === "step" ? run.curves.step : run.curves.seconds) || [0]))]});
   const marks = () => many ? [] : runs.flatMap(run => run.checkpoints.map(c => ({x: axis === "step" ? c.global_step : c.seconds, label: "checkpoint"})))
-    .concat(runs.flatMap(run => run.events.filter(e => e.level === "event" && known(e.global_step) && axis === "step").map(e => ({x: e.global_step, label: e.text}))));
+    .concat(runs.flatMap(run => run.events.filter(e => e.level === "event" && axis === "step").map(e => ({x: e.global_step, label: e.text})))).filter(mark => known(mark.x));
   const ofRuns = (name, extra) => runs.map(run => ({name: run.name, points: points(run, name), colour: run.colour, ...extra}));
   const chart = (name, title, yLabel, yShow, more) => {
     const o = {name, title, yLabel, yShow, series: ofRuns(name), ...common(), ...more};
