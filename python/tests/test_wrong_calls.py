@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import trireme
+from conftest import run_python
 from trireme import Dataset, distribute, nn, ops, transforms as t
 
 
@@ -73,6 +74,8 @@ def test_nodes_are_not_compared_with_numbers():
         x = trireme.input('x', 'float32', (4, 3))
         for call in (lambda: (x == 0) * x, lambda: 0 != x, lambda: x == np.zeros(3), lambda: x == 'a'):
             raises(call, TypeError, 'a node has no values while the network is built: == and != cannot compare it')
+        for call in (lambda: x < 0, lambda: 0 <= x, lambda: max(x, 0), lambda: sorted([x, x])):
+            raises(call, TypeError, 'a node has no values while the network is built: <, <=, > and >= cannot compare it')
         assert x == x and x != x + 0 and x in [x] and x is not None and x != None and len({x, x}) == 1  # noqa: E711
 
 
@@ -203,6 +206,7 @@ def test_iterables_are_named_when_they_are_none():
         raises(lambda: Dataset.iterable([(batch, batch)], names=names), TypeError, 'Dataset.iterable: names: one text, or several that differ expected')
     raises(lambda: Dataset.iterable([batch], names='x', count=1.5), TypeError, 'Dataset: count and classes: whole numbers expected')
     raises(lambda: Dataset.samples(lambda index: 1.0, 'a', {'x': ('float32', ())}), TypeError, 'Dataset: count and classes: whole numbers expected')
+    raises(lambda: Dataset.iterable([([[1.0, 2.0], [3.0]], [0, 1])]), trireme.Error, "field 'image': no array")
     raises(lambda: list(Dataset.iterable([batch, batch.astype('int32')], names='x')), trireme.Error, 'another form .found x int32')
     raises(lambda: list(Dataset.iterable([{'x': batch, 'y': batch}, {'x': batch}])), trireme.Error, 'another form')
 
@@ -286,3 +290,114 @@ def test_collectives_take_parameters_and_named_tuples():
     torch = pytest.importorskip('torch')
     assert comm.all_gather(torch.nn.Parameter(torch.ones(3))).tolist() == [[1, 1, 1]] and comm.all_to_all(torch.ones(1, 3).t().contiguous().t()).shape == (1, 3)
     assert distribute.shard_and_rebatch(pair(np.zeros(4), np.ones(4)), 2)[0].b[0] == 1
+
+
+def test_collectives_return_tensors_for_tensors():
+    """NumPy has no bfloat16."""
+    torch, comm = pytest.importorskip('torch'), distribute.Communicator()
+    for kind in (torch.bfloat16, torch.float32, torch.bool):
+        rows = torch.ones(1, 3).to(kind)
+        for found, size in ((comm.all_gather(rows), (1, 1, 3)), (comm.reduce_scatter(rows), (3,)), (comm.all_to_all(rows), (1, 3))):
+            assert found.dtype == kind and tuple(found.shape) == size and found.float().sum() == 3
+    assert isinstance(comm.all_gather(np.ones(3)), np.ndarray)
+
+
+def test_tensors_without_memory_are_named():
+    torch = pytest.importorskip('torch')
+    freed = torch.ones(1000)
+    (freed.untyped_storage if hasattr(freed, 'untyped_storage') else freed.storage)().resize_(0)
+    raises(lambda: distribute.all_reduce(freed), trireme.Error, r'all_reduce: the tensor of shape \(1000,\) has no memory')
+
+
+# ---- weights
+
+def test_weights_of_other_names_are_refused():
+    model = trireme.Model(mlp, small())
+    renamed = {'module.' + name: value for name, value in model.state_dict().items()}
+    for strict in (True, False):
+        raises(lambda: model.load_state_dict(renamed, strict), trireme.Error, "4 variables are missing .first: 'fc0.bias'; the nearest found is 'module.fc0.bias'")
+    model.load_state_dict({name[7:]: value * 0 for name, value in renamed.items() if 'weight' in name}, strict=False)
+    assert not model.state_dict()['fc0.weight'].any()
+    with pytest.raises(TypeError) as caught:
+        model.load_state_dict(list(model.state_dict().items()))
+    assert len(str(caught.value)) < 500
+
+
+# ---- MindSpore's names
+
+def test_mindspores_arguments_without_an_equal_are_refused():
+    import trireme.compat.mindspore  # noqa: F401
+    import mindspore.dataset as ds
+    from mindspore import context, nn as layers
+    from mindspore.train import Model
+    arrays = (np.zeros((4, 3), 'float32'), np.zeros(4, 'int32'))
+    for call, sentence in (
+            (lambda: context.set_context(mode=0, devce_target='CPU'), "set_context: devce_target='CPU' is not supported"),
+            (lambda: layers.SoftmaxCrossEntropyWithLogits(sparse=True, reduction='sum'), "reduction='sum' is not supported .expected 'mean'"),
+            (lambda: layers.Dense(3, 4, activation='relu'), "Dense: activation='relu'"), (lambda: layers.Dense(3, 4, weight_init='zeros'), 'Dense: weight_init'),
+            (lambda: layers.Conv2d(3, 4, 3, pad_mode='reflect'), "Conv2d: pad_mode='reflect'"), (lambda: layers.MaxPool2d(2, 2, 'reflect'), 'MaxPool2d: pad_mode'),
+            (lambda: layers.AvgPool2d(2, 2, 'same'), 'AvgPool2d: pad_mode'), (lambda: layers.BatchNorm2d(3, affine=False), 'BatchNorm2d: affine=False'),
+            (lambda: Model(None, amp_level='O2'), "amp_level='O2' is not supported .expected 'O0'"),
+            (lambda: ds.NumpySlicesDataset(arrays, num_samples=2), 'dataset: num_samples=2'),
+            (lambda: ds.NumpySlicesDataset(arrays).batch(2, pad_info={}), 'batch: pad_info'), (lambda: ds.NumpySlicesDataset(arrays).map(3, output_columns='x'), 'map: output_columns')):
+        raises(call, trireme.Error, sentence)
+    context.set_context(mode=0, device_target='Ascend', save_graphs=False)
+    assert layers.Dropout(p=0.25).rate == 0.25 and layers.BatchNorm2d(3, affine=True, gamma_init='ones').momentum == pytest.approx(0.1)
+    assert ds.NumpySlicesDataset(arrays, shuffle=False, num_parallel_workers=4).batch(2, num_parallel_workers=4).get_dataset_size() == 2
+
+
+# ---- Ctrl-C while C calls functions of the program
+
+INTERRUPTED = '''
+import os, signal, sys, threading
+import numpy as np
+import trireme
+from trireme import Dataset, ops
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def shapes(count, **more):
+    return Dataset.open('synth', batch_size=20, shapes={'train_count': count, 'test_count': count}, **more)
+
+def press():
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+
+def mlp(image):
+    return ops.mlp(image, [16], 10)
+
+calls = []
+def count(*values):
+    calls.append(1)
+    if len(calls) == 20:
+        press()
+    return calls and (1, 2)
+
+model = trireme.Model(mlp, shapes(200), metrics=[trireme.Metric('m', count)] if sys.argv[1] == 'metric' else [])
+long, test = shapes(10 ** 7, usage='test'), shapes(100, usage='test')
+samples = Dataset.samples(lambda index: count()[0] * 1.0, 10 ** 8, {'x': ('float32', ())}).batch(1000)
+
+def estimate():
+    estimator = trireme.Estimator(lambda mode, params: trireme.EstimatorSpec(mlp))
+    trireme.train_and_evaluate(estimator, trireme.TrainSpec(lambda context: shapes(200), epochs=10 ** 6, hooks=[count]), trireme.EvalSpec(lambda context: shapes(100, usage='test')))
+
+try:
+    {'train': lambda: model.train(until_epoch=10 ** 6, callbacks=[lambda p: count() and None]),
+     'nested': lambda: model.train(until_epoch=10 ** 6, callbacks=[lambda p: count() and model.evaluate(test) and None]),
+     'predict': lambda: model.predict(long, see=lambda logits, batch: count() and None),
+     'metric': lambda: model.evaluate(long),
+     'evaluate': lambda: press() or model.evaluate(long),
+     'samples': lambda: [samples.next() for _ in range(10 ** 6)],
+     'estimator': estimate}[sys.argv[1]]()
+    print('not interrupted')
+except KeyboardInterrupt:
+    step = model.global_step
+    model.train(until_step=step + 2, callbacks=[lambda p: None])
+    print('interrupted', model.global_step - step, model.evaluate(test)['samples'], len(samples.next()['x']), flush=True)
+    os._exit(0)
+'''
+
+
+@pytest.mark.parametrize('call', ['train', 'nested', 'predict', 'metric', 'evaluate', 'samples', 'estimator'])
+def test_ctrl_c_is_raised_when_c_calls_the_program(tmp_path, call):
+    """The exception was lost on the way into the function, and C went on with a result that was none."""
+    out = run_python(['-c', INTERRUPTED, call], tmp_path)
+    assert out.splitlines()[-1] == 'interrupted 2 100 1000' and 'Exception ignored' not in out, out

@@ -15,6 +15,7 @@ from ._library import Error
 # Exceptions that callbacks have raised, by the sentence that the library got for them.
 _raised = {}
 # .depth: how many callbacks this thread is inside of that a thread of a library's object may call; then the thread may be the object's own
+# .function: one of the program runs in this thread, and not C
 _inside = threading.local()
 _living, _ending = weakref.WeakSet(), weakref.WeakSet()  # owners that end before the interpreter does; what is held of those that were closed
 
@@ -91,7 +92,7 @@ def guarded(kind, function, what, own_threads=False):
     def run(*arguments):
         _inside.depth = getattr(_inside, 'depth', 0) + own_threads
         try:
-            return function(*arguments[:-1]) or 0
+            return interruptible(function, *arguments[:-1]) or 0
         except BaseException as error:  # nothing may pass through C
             sentence, err = sentence_of(f'{what} raised', error), arguments[-1]
             while len(_raised) > 64:  # errors that the library kept to itself
@@ -103,6 +104,40 @@ def guarded(kind, function, what, own_threads=False):
         finally:
             _inside.depth -= own_threads
     return kind(run)
+
+
+def interruptible(function, *arguments):
+    """Calls a function of the program from a callback: Ctrl-C may raise KeyboardInterrupt in it."""
+    before, _inside.function = getattr(_inside, 'function', False), True
+    try:
+        return function(*arguments)
+    finally:
+        _inside.function = before
+
+
+@contextlib.contextmanager
+def deferring():
+    """For a call in which C may call Python: Ctrl-C raises KeyboardInterrupt in the program's functions, and else when the call has ended.
+    On the way from C into a function, and back, Python would lose the exception, and C would get no result."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    came, before, _inside.function = [], getattr(_inside, 'function', False), False
+
+    def defer(number, frame):
+        if _inside.function:
+            handler(number, frame)
+        else:
+            came.append(number)
+    signal.signal(signal.SIGINT, defer)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        _inside.function = before
+    if came:
+        handler(signal.SIGINT, None)
 
 
 class Held:

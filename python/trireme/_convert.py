@@ -32,7 +32,8 @@ ALSO = {('trm_usage', 'eval'): 'test'}  # the mode of an InputContext is the usa
 def expect(holds, what, wanted, found):
     """Raises the TypeError of an argument that is not what is expected."""
     if not holds:
-        raise TypeError(f'{what}: {wanted} expected, found {found!r}')
+        words = repr(found)
+        raise TypeError(f'{what}: {wanted} expected, found {words if len(words) < 300 else words[:300] + " ..."}')
 
 
 def enum(name, value):
@@ -344,6 +345,8 @@ def described(array, what):
             raise Error(f'{what}: the tensor of shape {tuple(array.shape)} is not contiguous; call .contiguous() first')
         if array.is_neg():
             raise Error(f'{what}: the tensor is a view of another one with the other sign; call .resolve_neg() first')
+        if array.numel() and not array.data_ptr():
+            raise Error(f'{what}: the tensor of shape {tuple(array.shape)} has no memory; it is fake, or its storage was freed')
         return array.data_ptr(), dtype_number(array.dtype, what), tuple(array.shape), array, True
     if hasattr(array, '__dlpack__'):
         capsule, tensor = dl_tensor(array, what)

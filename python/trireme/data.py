@@ -8,6 +8,7 @@
     for batch in train:                    # one epoch: a dictionary of arrays, valid until the next batch
         batch['image']
 """
+import contextlib
 import ctypes
 import json
 import os
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from ctypes import byref
 
 from . import _c
-from ._call import Owner, call, guarded, plain_call, reads, take, text_of
+from ._call import Owner, call, deferring, guarded, plain_call, reads, take, text_of
 from ._convert import (DTYPE_NAMES, converted, described, dtype_number, enum, expect, np, options, plain, shape, sizes, takes, tensor, text, view,
                        whole_numbers)
 from ._library import Error
@@ -32,6 +33,7 @@ class Dataset(Owner):
     """
 
     free = 'trm_dataset_destroy'
+    own_functions = False  # the library calls functions of the program
 
     def __init__(self, handle, keep=()):
         self.handle, self.keep, self.reading = handle, list(keep), False
@@ -122,6 +124,7 @@ class Dataset(Owner):
         source.in_order = in_order
         made = cls(take(_c.trm_dataset_callback, byref(source)), keep + [source])
         made.ends_first()
+        made.own_functions = True
         return made
 
     @classmethod
@@ -187,6 +190,7 @@ class Dataset(Owner):
         hook = guarded(_c.trm_sample_transform, run, 'the transform', own_threads=True)
         self.keep.append(hook)
         self.ends_first()
+        self.own_functions = True
         self._refine(_c.trm_dataset_transform, hook, None)
 
     def batch(self, size, drop_remainder=True):
@@ -214,7 +218,9 @@ class Dataset(Owner):
         """The next batch as a dictionary of arrays, valid until the next call; None at the end of an epoch."""
         held = self.use()
         out = ctypes.POINTER(_c.trm_batch)()
-        if call(_c.trm_dataset_next, self.handle, byref(out)) == _c.TRM_END:
+        with deferring() if self.own_functions else contextlib.nullcontext():
+            status = call(_c.trm_dataset_next, self.handle, byref(out))
+        if status == _c.TRM_END:
             return None
         return batch_arrays(out[0], held)
 
@@ -365,7 +371,10 @@ def _field(name, value):
     """(array, trm_dtype) of a field of a batch: NumPy, torch, DLPack, a buffer, or lists of numbers. float64 becomes float32."""
     value = plain(value)
     if isinstance(value, (np.ndarray, np.generic, list, tuple, int, float)):
-        value = np.asarray(value, order='C')
+        try:
+            value = np.asarray(value, order='C')
+        except ValueError as error:  # lists of several lengths
+            raise Error(f'Dataset.iterable: field {name!r}: no array ({error})') from None
     address, number, size, keep, _ = described(value, f'Dataset.iterable: field {name!r}')
     if not size:
         raise Error(f'Dataset.iterable: field {name!r}: a batch of samples is expected (found one number)')

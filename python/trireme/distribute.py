@@ -186,6 +186,17 @@ def _shard(arrays, batch):
     return [a[:samples.value] for a in copies]
 
 
+def _dense(array):
+    """A torch tensor as the library can read it, anything else as a NumPy array."""
+    array = plain(array)
+    return array if hasattr(array, 'new_empty') else np.ascontiguousarray(array)
+
+
+def _empty(array, size):
+    """An array of another size, of torch for a tensor."""
+    return array.new_empty(size) if hasattr(array, 'new_empty') else np.empty(size, array.dtype)
+
+
 class Communicator(Owner):
     """All collectives on NumPy arrays and torch tensors, over the process's ranks or a part of them. One of an elastic job, and its parts,
     serve until the ranks change."""
@@ -247,11 +258,11 @@ class Communicator(Owner):
         elif op.root != 0:
             raise Error(f'{kind}: there is no rank {op.root} (found one rank, expected root 0)')
         elif send is not None:  # one rank; the values were checked as those of many are
-            np.asarray(recv).reshape(-1)[:] = np.asarray(send).reshape(-1)
+            ctypes.memmove(op.recv, op.send, _c.trm_tensor_bytes(byref(made)))
         return recv
 
     def _rows(self, array, what):
-        array = np.ascontiguousarray(plain(array))
+        array = _dense(array)
         if len(array) != self.size:
             raise Error(f'{what}: the first dimension is {len(array)} (expected {self.size}, the ranks)')
         return array
@@ -269,19 +280,19 @@ class Communicator(Owner):
         return self._run('reduce', None, array, root=root, reduce=reduction)
 
     def all_gather(self, array):
-        """Array [...] of each rank -> array [size, ...]."""
-        array = np.ascontiguousarray(plain(array))
-        return self._run('allgather', array, np.empty((self.size,) + array.shape, array.dtype))
+        """Array [...] of each rank -> array [size, ...]; of a torch tensor a tensor."""
+        array = _dense(array)
+        return self._run('allgather', array, _empty(array, (self.size, *array.shape)))
 
     def reduce_scatter(self, array, reduction='sum'):
-        """Array [size, ...] -> the combined row of this rank."""
+        """Array [size, ...] -> the combined row of this rank; of a torch tensor a tensor."""
         array = self._rows(array, 'reduce_scatter')
-        return self._run('reduce_scatter', array, np.empty(array.shape[1:], array.dtype), reduce=reduction)
+        return self._run('reduce_scatter', array, _empty(array, array.shape[1:]), reduce=reduction)
 
     def all_to_all(self, array):
-        """Array [size, ...]: row i goes to rank i -> array [size, ...]: row i is from rank i."""
+        """Array [size, ...]: row i goes to rank i -> array [size, ...]: row i is from rank i; of a torch tensor a tensor."""
         array = self._rows(array, 'all_to_all')
-        return self._run('alltoall', array, np.empty_like(array))
+        return self._run('alltoall', array, _empty(array, array.shape))
 
     def barrier(self):
         """Returns when every rank has called it."""

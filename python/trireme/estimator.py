@@ -13,7 +13,7 @@ import ctypes
 from ctypes import byref
 
 from . import _c
-from ._call import Freed, Owner, call, guarded, stopping, take, text_of
+from ._call import Freed, Owner, call, deferring, guarded, stopping, take, text_of
 from ._convert import as_dict, expect, fill, options, takes, word
 from ._library import Error
 from .callbacks import evaluation_dict, print_line, set_callbacks
@@ -181,7 +181,8 @@ def train_and_evaluate(estimator, train_spec, eval_spec=None):
     out, failure = _c.trm_job_result(), None
     with stopping(estimator.request_stop):
         try:
-            call(_c.trm_train_and_evaluate, estimator.handle, train and byref(train), evaluation and byref(evaluation), byref(out))
+            with deferring():
+                call(_c.trm_train_and_evaluate, estimator.handle, train and byref(train), evaluation and byref(evaluation), byref(out))
         except Error as error:
             failure = error
         for model in estimator.models:  # what a network, a loss or a metric has raised; a later call has failures of its own

@@ -9,6 +9,7 @@
         print(exec.loss)
 """
 import ctypes
+import difflib
 import json
 from collections.abc import Mapping
 from ctypes import byref
@@ -169,12 +170,15 @@ class Exec(Owner):
         return {name: self.read(name) for name, (kind, _, _) in self.variables.items() if kind != 'slot'}
 
     def load_state_dict(self, values, strict=True):
-        """Sets parameters and states from arrays or torch tensors by name; strict: a missing one is an error."""
+        """Sets parameters and states from arrays or torch tensors by name; further names are ignored. strict: a missing one is an error; else
+        one name at least is there."""
         expect(isinstance(values, Mapping), 'load_state_dict', 'a dictionary of arrays by name', values)
         wanted, found = {name: dtype for name, (kind, dtype, _) in self.variables.items() if kind != 'slot'}, {}
         missing = [name for name in wanted if name not in values]
-        if strict and missing:
-            raise Error(f'load_state_dict: {len(missing)} variables are missing (first: {missing[0]!r}); strict=False leaves them')
+        if missing and (strict or values and len(missing) == len(wanted)):
+            near = difflib.get_close_matches(missing[0], [name for name in values if isinstance(name, str)], 1, 0.5)
+            raise Error(f'load_state_dict: {len(missing)} variables are missing (first: {missing[0]!r}{f"; the nearest found is {near[0]!r}" if near else ""}); '
+                        + ('strict=False leaves them' if len(missing) < len(wanted) else 'no name is known: rename them'))
         for name, dtype in wanted.items():
             if name in values:
                 value = plain(values[name])

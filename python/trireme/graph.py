@@ -62,6 +62,11 @@ class Node:
             raise TypeError('a node has no values while the network is built: == and != cannot compare it; trireme.ops has the operators')
         return self is other
 
+    def __lt__(self, other):
+        raise TypeError('a node has no values while the network is built: <, <=, > and >= cannot compare it; trireme.ops has the operators')
+
+    __le__ = __gt__ = __ge__ = __lt__
+
     def __bool__(self):
         raise TypeError('a node has no value while the network is built: `if` cannot ask for it')
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from ctypes import byref
 
 from . import _c, ops
-from ._call import Freed, Owner, call, guarded, plain_call, reads, stopping, take
+from ._call import Freed, Owner, call, deferring, guarded, interruptible, plain_call, reads, stopping, take
 from ._convert import expect, fill, np, options, takes, text, view
 from ._library import Error
 from .callbacks import evaluation_dict, set_callbacks
@@ -128,7 +128,8 @@ class Model(Owner):
         self.in_use, self.runs, self._failure = (held, None if data is None else data.use()), function, None
         error = None
         try:
-            status = call(function, *arguments)
+            with deferring():
+                status = call(function, *arguments)
         except Error as caught:
             error = caught
         finally:
@@ -165,7 +166,7 @@ class Model(Owner):
                 graph = self._graph = Graph(handle=graph_handle)
             with graph:
                 inputs = Inputs(graph, inputs_handle, self.data.names)
-                result = function(*given_fields(function, inputs, [Node(graph, i) for i in first]))
+                result = interruptible(lambda: function(*given_fields(function, inputs, [Node(graph, i) for i in first])))
             what = 'loss' if first else 'network'
             if not isinstance(result, Node):
                 raise Error(f'the {what} function {getattr(function, "__name__", type(function).__name__)} returned '

@@ -306,10 +306,21 @@ static trm_status evaluate_batches(trm_model *model, trm_dataset *data, int64_t 
     return TRM_OK;
 }
 
+/* As evaluate_batches. A stop request that came while no training runs was for this evaluation, and
+ * is over. */
+static trm_status run_evaluation(trm_model *model, trm_dataset *data, int64_t steps,
+                                 const watcher *watch, trm_evaluation *out, trm_error *err) {
+    trm_status status = evaluate_batches(model, data, steps, watch, out, err);
+    if (model->data == NULL && trmi_model_comm(model) == NULL) {
+        atomic_store(&model->stop, 0);
+    }
+    return status;
+}
+
 trm_status trm_model_evaluate(trm_model *model, trm_dataset *data, trm_evaluation *out,
                               trm_error *err) {
     TRMI_NEED(err, model, data, out);
-    return evaluate_batches(model, data, INT64_MAX, &(watcher){0}, out, err);
+    return run_evaluation(model, data, INT64_MAX, &(watcher){0}, out, err);
 }
 
 trm_status trm_model_evaluate_steps(trm_model *model, trm_dataset *data, int64_t steps,
@@ -319,12 +330,11 @@ trm_status trm_model_evaluate_steps(trm_model *model, trm_dataset *data, int64_t
         return TRMI_FAIL(err, TRM_INVALID, "evaluation: %lld batches, at least 1 expected",
                          (long long)steps);
     }
-    return evaluate_batches(model, data, steps, &(watcher){0}, out, err);
+    return run_evaluation(model, data, steps, &(watcher){0}, out, err);
 }
 
 trm_status trm_model_predict(trm_model *model, trm_dataset *data, trm_prediction_fn see,
                              void *context, trm_evaluation *out, trm_error *err) {
     TRMI_NEED(err, model, data, (const void *)(uintptr_t)see);
-    return evaluate_batches(model, data, INT64_MAX, &(watcher){see, context, out == NULL}, out,
-                            err);
+    return run_evaluation(model, data, INT64_MAX, &(watcher){see, context, out == NULL}, out, err);
 }

@@ -387,6 +387,12 @@ static void callbacks_stop_and_fail(void **state) {
                                 &err),
                 TRM_CANCELLED, err, "step 7");
     assert_int_equal(request.ends, 1);
+    /* a request that ended an evaluation is not one for the next training */
+    trm_evaluation out;
+    trm_model_request_stop(j.model);
+    CHECK_FAILS(trm_model_evaluate(j.model, j.test, &out, &err), TRM_CANCELLED, err,
+                "in batch 1 of an evaluation");
+    CHECK_OK(trm_model_evaluate(j.model, j.test, &out, &err), err);
     assert_int_equal(trm_model_train(j.model,
                                      &(trm_train_options){.data = j.train,
                                                           .until_epoch = 9,

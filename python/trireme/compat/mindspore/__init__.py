@@ -19,6 +19,14 @@ from ...nn import (AvgPool2d as _AvgPool2d, BatchNorm2d as _BatchNorm2d, Conv2d 
 from ..._convert import np
 from ..._library import Error
 
+
+def _only(what, given, without_effect='', **as_here):
+    """Raises Error for an argument that is not supported. as_here: those of which one value means what Trireme does."""
+    for name, value in given.items():
+        if value is not None and name not in without_effect.split() and (name not in as_here or value != as_here[name]):
+            raise Error(f'{what}: {name}={value!r} is not supported{f" (expected {as_here[name]!r})" if name in as_here else ""}')
+
+
 # ---- mindspore.context ------------------------------------------------------------------------
 
 GRAPH_MODE, PYNATIVE_MODE = 0, 1
@@ -34,6 +42,8 @@ def set_context(mode=GRAPH_MODE, device_target='CPU', device_id=0, **more):
     """The mode must be GRAPH_MODE; the device is this process's CPUs, whatever the target."""
     if mode != GRAPH_MODE:
         raise Error('set_context: mode PYNATIVE_MODE is not supported (expected GRAPH_MODE)')
+    _only('set_context', more, 'save_graphs save_graphs_path enable_dump save_dump_path enable_hccl enable_task_sink enable_loop_sink enable_mem_reuse '
+          'enable_ir_fusion enable_graph_kernel enable_profiling profiling_options max_device_memory max_call_depth print_file_path')
 
 
 def set_auto_parallel_context(**values):
@@ -125,10 +135,14 @@ def TypeCast(dtype):
     return int32 if dtype == int32 else _t.type_cast(dtype)  # labels are int32 already
 
 
+_WORKERS = 'num_parallel_workers python_multiprocessing max_rowsize cache offload'
+
+
 class _Pipeline:
     """A dataset with MindSpore's methods; each returns it."""
 
-    def __init__(self, made, num_shards=None, shard_id=None, shuffle=None):
+    def __init__(self, made, num_shards=None, shard_id=None, shuffle=None, **more):
+        _only('dataset', more, _WORKERS)
         self.made = made
         if num_shards is not None:
             made.shard(num_shards, shard_id)
@@ -136,6 +150,7 @@ class _Pipeline:
             made.shuffle()
 
     def map(self, operations=None, input_columns=None, **more):
+        _only('map', more, _WORKERS)
         for step in operations if isinstance(operations, (list, tuple)) else [operations]:
             if not isinstance(step, _c.trm_transform) and step is not int32:
                 raise Error(f'map: {step!r} is no operation of mindspore.dataset (found {type(step).__name__})')
@@ -148,6 +163,7 @@ class _Pipeline:
         return self
 
     def batch(self, batch_size, drop_remainder=False, **more):
+        _only('batch', more, _WORKERS)
         self.made.batch(batch_size, drop_remainder)
         return self
 
@@ -161,15 +177,16 @@ class _Pipeline:
 
 def Cifar10Dataset(dataset_dir, usage='all', num_shards=None, shard_id=None, shuffle=None, **more):
     """Every file whose name contains "batch", as MindSpore reads them; usage train or test reads one set."""
-    return _Pipeline(_Dataset.source('cifar10', dataset_dir, usage or 'all'), num_shards, shard_id, shuffle)
+    return _Pipeline(_Dataset.source('cifar10', dataset_dir, usage or 'all'), num_shards, shard_id, shuffle, **more)
 
 
 def ImageFolderDataset(dataset_dir, num_shards=None, shard_id=None, shuffle=None, **more):
-    return _Pipeline(_Dataset.source('image_folder', dataset_dir, 'train'), num_shards, shard_id, shuffle)
+    return _Pipeline(_Dataset.source('image_folder', dataset_dir, 'train'), num_shards, shard_id, shuffle, **more)
 
 
 def NumpySlicesDataset(data, column_names=('image', 'label'), num_shards=None, shard_id=None, shuffle=None, **more):
-    return _Pipeline(_Dataset.arrays(data if isinstance(data, dict) else dict(zip(column_names, data))), num_shards, shard_id, shuffle)
+    return _Pipeline(_Dataset.arrays(data if isinstance(data, dict) else dict(zip(column_names, data))), num_shards, shard_id, shuffle,
+                     **more)
 
 
 # ---- mindspore.ops ----------------------------------------------------------------------------
@@ -245,12 +262,14 @@ class Cell(Module):
 
 class Dense(Linear, Cell):
     def __init__(self, in_channels, out_channels, weight_init=None, bias_init=None, has_bias=True, **more):
+        _only('Dense', dict(more, weight_init=weight_init, bias_init=bias_init))
         super().__init__(in_channels, out_channels, has_bias)
 
 
 class Conv2d(_Conv2d, Cell):
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, pad_mode='same', padding=0, dilation=1, group=1, has_bias=False, **more):
         size = pair(kernel_size)
+        _only('Conv2d', dict(more, pad_mode=None if pad_mode in ('same', 'valid', 'pad') else pad_mode), data_format='NCHW')
         if pad_mode == 'same':
             if any(k % 2 == 0 for k in size) or stride != 1:
                 raise Error('Conv2d: pad_mode "same" is supported for odd kernels with stride 1; use "pad" with a padding')
@@ -260,22 +279,26 @@ class Conv2d(_Conv2d, Cell):
 
 class BatchNorm2d(_BatchNorm2d, Cell):
     def __init__(self, num_features, eps=1e-5, momentum=0.9, **more):
+        _only('BatchNorm2d', more, affine=True, gamma_init='ones', beta_init='zeros', moving_mean_init='zeros', moving_var_init='ones', data_format='NCHW')
         super().__init__(num_features, eps, 1 - momentum)  # MindSpore's momentum is the weight of the old value
 
 
 class MaxPool2d(_MaxPool2d, Cell):
     def __init__(self, kernel_size=1, stride=1, pad_mode='valid', **more):
+        _only('MaxPool2d', dict(more, pad_mode=None if pad_mode == 'same' else pad_mode), pad_mode='valid', data_format='NCHW')
         super().__init__(kernel_size, stride, kernel_size // 2 if pad_mode == 'same' else 0)
 
 
 class AvgPool2d(_AvgPool2d, Cell):
     def __init__(self, kernel_size=1, stride=1, pad_mode='valid', **more):
+        _only('AvgPool2d', dict(more, pad_mode=pad_mode), pad_mode='valid', data_format='NCHW')
         super().__init__(kernel_size, stride)
 
 
 class Dropout(_Dropout, Cell):
-    def __init__(self, keep_prob=0.5, **more):
-        super().__init__(1 - keep_prob)
+    def __init__(self, keep_prob=0.5, p=None, **more):
+        _only('Dropout', more, 'dtype')
+        super().__init__(1 - keep_prob if p is None else p)
 
 
 class SequentialCell(Sequential, Cell):
@@ -287,6 +310,7 @@ class SoftmaxCrossEntropyWithLogits(Cell):
     def __init__(self, is_grad=False, sparse=False, reduction='mean', **more):
         if not sparse:
             raise Error('SoftmaxCrossEntropyWithLogits: labels are classes (expected sparse=True)')
+        _only('SoftmaxCrossEntropyWithLogits', dict(more, reduction=reduction, is_grad=is_grad), reduction='mean', is_grad=False)
 
     def construct(self, logits, label):
         return ops.softmax_cross_entropy(logits, label)
@@ -320,6 +344,7 @@ class Model:
     """Trains a network: train(), eval()."""
 
     def __init__(self, network, loss_fn=None, optimizer=None, metrics=None, **more):
+        _only('Model', more, 'keep_batchnorm_fp32', amp_level='O0')
         self.network, self.loss_fn, self.optimizer, self.model = network, loss_fn, optimizer, None
 
     def _make(self, dataset):
@@ -337,11 +362,13 @@ class Model:
         self._make(train_dataset).train(train_dataset.made, until_epoch=epoch, callbacks=callbacks, sink=dataset_sink_mode)
 
     def eval(self, valid_dataset, **more):
+        _only('Model.eval', more, 'dataset_sink_mode')
         found = self._make(valid_dataset).evaluate(valid_dataset.made)
         return dict(found, acc=found.get('top1'))
 
 
 def CheckpointConfig(save_checkpoint_steps=1, keep_checkpoint_max=5, **more):
+    _only('CheckpointConfig', more, 'integrated_save async_save')
     return {'every_steps': save_checkpoint_steps, 'keep': keep_checkpoint_max}
 
 
