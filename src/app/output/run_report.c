@@ -5,6 +5,7 @@
  *       "differences":[{"option", "values":[of each run]}]}
  *
  * Times are seconds since the run began, so that nine digits are enough. */
+#include "app/output/json.h"
 #include "app/output/record.h"
 #include "app/output/run.h"
 
