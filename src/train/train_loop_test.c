@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The training loop on a small network over the generated shapes, with the reference back-end:
  * epochs, sink mode, callbacks, checkpoints, resuming, refusals.
- *
  * A `job` is a model with the data that it trains on and is evaluated with. Two ways to the same
  * training (in one or in two calls, in sink mode, after a resume) must give the same bits in all
  * variables (compare_variables). Failures of the disk come from tests/fault_os.h. */
