@@ -221,10 +221,14 @@ end_job
 loop=${TRIREME_BUILD:?}/examples/elastic_loop
 "${loop%elastic_loop}own_loop" | sed 's/.*weights/weights/' > own.txt
 "$loop" | grep weights | cmp - own.txt || fail "a loop of its own: other weights in one process"
-: > out.txt
-"$trireme" run -n 3 --elastic 1:3 --launch-dir loop -- "$loop" 1000000000 20 > out.txt 2> err.txt &
-job=$!
-wait_for 'rank 0 of 3: begins'
+# Starts the program in the background and waits for its first step: RANKS FLAGS...
+start_loop() {
+    : > out.txt
+    "$trireme" run -n "$1" --elastic "1:$1" --launch-dir loop "${@:2}" -- "$loop" 1000000000 20 > out.txt 2> err.txt &
+    job=$!
+    wait_for "rank 0 of $1: begins"
+}
+start_loop 3
 signal_rank KILL 2
 wait_for 'rank 0 of 2, lost \[2\], left \[\]'
 signal_rank TERM 0
@@ -237,19 +241,13 @@ steps=$(sed -n 's/too few ranks would be left: ends after step //p' loop/device1
     END { for (i = 2; i <= fields; i++) { d = w[1, i] - w[2, i]; if (d > 0.01 || d < -0.01) exit 1 }; exit n != 2 }' ||
     fail "a loop of its own: other weights after $steps steps: $(cat loop/device1/train.log1)"
 # A rank that is started again joins it.
-: > out.txt
-"$trireme" run -n 2 --elastic 1:2 --elastic-restarts 1 --launch-dir loop -- "$loop" 1000000000 20 > out.txt 2> err.txt &
-job=$!
-wait_for 'rank 0 of 2: begins'
+start_loop 2 --elastic-restarts 1
 signal_rank KILL 1
 wait_for 'rank 0 of 2, lost .*, joined \[[12]\]' # 2: in the change without the dead one
 kill -TERM $job
 end_job
 # The last rank dies after the other one has left: the job has not ended well.
-: > out.txt
-"$trireme" run -n 2 --elastic 1:2 --launch-dir loop -- "$loop" 1000000000 20 > out.txt 2> err.txt &
-job=$!
-wait_for 'rank 0 of 2: begins'
+start_loop 2
 signal_rank TERM 1
 wait_for 'rank 0 of 1, lost \[\], left \[1\]'
 signal_rank KILL 0

@@ -13,6 +13,6 @@ if ! printf '#include <omp.h>\nint main(void) { return omp_get_num_threads() - 1
     exit 0
 fi
 mkdir -p build
-cmake -S . -B build/clang -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang -DCMAKE_C_FLAGS=-Werror > build/clang.log
+cmake -S . -B build/clang -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang -DTRIREME_WERROR=ON > build/clang.log
 cmake --build build/clang -j"$(nproc)" -- --no-print-directory -s >> build/clang.log 2>&1 || { tail -40 build/clang.log; exit 1; }
 ctest --test-dir build/clang -L "^($(IFS='|'; echo "${rooms[*]}"))\$" --output-on-failure -j"$(nproc)"

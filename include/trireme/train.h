@@ -718,7 +718,7 @@ typedef struct trm_job_result {
     trm_evaluation evaluation; /* the last */
     uint64_t evaluated_step;   /* global step of its weights */
     /* chief: updates of the rows of dense variables. Both are the number of pushes when each was
-     * applied exactly once, whatever was killed */
+     * applied exactly once, also where processes were killed */
     int64_t least_updates, most_updates;
     /* worker: keys of its batches; different ones; of these, found in its cache of hot rows */
     int64_t lookups, unique_keys, cached_keys;

@@ -1817,8 +1817,8 @@ class trm_job_result(Structure):
     has_evaluation: this process has evaluated: evaluator, local, or a chief without evaluator
     evaluation: the last
     evaluated_step: global step of its weights
-    least_updates: chief: updates of the rows of dense variables. Both are the number of pushes when each was applied exactly once, whatever was killed
-    most_updates: chief: updates of the rows of dense variables. Both are the number of pushes when each was applied exactly once, whatever was killed
+    least_updates: chief: updates of the rows of dense variables. Both are the number of pushes when each was applied exactly once, also where processes were killed
+    most_updates: chief: updates of the rows of dense variables. Both are the number of pushes when each was applied exactly once, also where processes were killed
     lookups: worker: keys of its batches; different ones; of these, found in its cache of hot rows
     unique_keys: worker: keys of its batches; different ones; of these, found in its cache of hot rows
     cached_keys: worker: keys of its batches; different ones; of these, found in its cache of hot rows

@@ -321,6 +321,11 @@ void trmi_text_append(trmi_text *text, const char *data, size_t length) {
     text->data[text->length] = '\0';
 }
 
+bool trmi_ends_with(const char *text, const char *end) {
+    const size_t length = strlen(text), end_length = strlen(end);
+    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
 void trmi_text_printf(trmi_text *text, const char *format, ...) {
     va_list args;
     va_start(args, format);

@@ -114,6 +114,8 @@ typedef struct trmi_text {
 /* Append formatted text, and bytes. */
 void trmi_text_printf(trmi_text *text, const char *format, ...) TRM_PRINTF(2, 3);
 void trmi_text_append(trmi_text *text, const char *data, size_t length);
+/* Returns whether a string ends with another one. */
+bool trmi_ends_with(const char *text, const char *end);
 /* Appends a JSON string with quotes and escapes; invalid UTF-8 becomes U+FFFD. */
 void trmi_text_json_string(trmi_text *text, const char *value);
 /* Appends a JSON number that reads back to the same double; NaN and infinities become null. */

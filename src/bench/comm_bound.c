@@ -118,7 +118,7 @@ static void place_rank(bench_bound *b, int32_t rank, char *at, int64_t element) 
     b->sources[rank] = b->targets[rank];
 }
 
-/* Returns whether the bound applies, and fills in who takes part. */
+/* Returns whether the bound applies, and fills in which ranks meet and sum. */
 static bool choose_ranks(bench_bound *b, const trm_comm *comm, const trm_collective *op,
                          bench_bound_kind kind) {
     const trmi_shm *shm = (const trmi_shm *)(void *)comm->shm;

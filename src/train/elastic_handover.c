@@ -15,7 +15,6 @@
 #include "base/memory.h"
 #include "comm/api/communicator.h"
 
-/* Contract in elastic_state.h. Declarations are plain structs; all ranks run the same program. */
 trm_status trmi_elastic_gather(trm_comm *comm, const void *mine, size_t bytes, void **out,
                                trm_error *err) {
     char *all;
@@ -30,6 +29,7 @@ trm_status trmi_elastic_gather(trm_comm *comm, const void *mine, size_t bytes, v
     return TRM_OK;
 }
 
+/* Contract in elastic_state.h. Declarations are plain structs; all ranks run the same program. */
 trm_status trmi_elastic_declare(trm_comm *comm, const trmi_declaration *mine,
                                 trmi_declaration **out, trm_error *err) {
     void *all;

@@ -119,12 +119,6 @@ done:
     return status;
 }
 
-/* Returns whether a text ends with another one. */
-static bool ends_with(const char *text, const char *tail) {
-    size_t a = strlen(text), b = strlen(tail);
-    return a >= b && strcmp(text + a - b, tail) == 0;
-}
-
 /* Loads the tensors of one file. */
 static trm_status load_file(loading *l, const trm_safetensors *file, trm_error *err) {
     const trmi_weights weights = {.files = &file, .count = 1};
@@ -171,7 +165,7 @@ static trm_status load_here(trm_model *model, const char *path, bool partial, in
     loading l = {.exec = trm_model_exec(model), .where = path, .partial = partial};
     *skipped = 0;
     trm_status status;
-    if (ends_with(path, ".safetensors")) {
+    if (trmi_ends_with(path, ".safetensors")) {
         trm_safetensors *file;
         TRMI_TRY(trm_safetensors_open(path, &file, err));
         const trm_safetensors *read = file;

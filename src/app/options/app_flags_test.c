@@ -64,7 +64,7 @@ static void both_spellings_and_arguments(void **state) {
     assert_true(app_given(&p, "epochs") && !app_given(&p, "backend"));
 }
 
-/* What a row leaves out is in the library's table; what it says counts. */
+/* A row takes each member that it leaves out from the library's table, and keeps its own. */
 static void rows_of_options_are_completed_by_the_library(void **state) {
     app_flag row = {.name = "wire", .kind = APP_CHOICE, .context = "gradient_wire"};
     row = app_complete_row(&row);

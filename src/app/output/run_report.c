@@ -6,7 +6,6 @@
  *
  * Times are seconds since the run began, so that nine digits are enough. */
 #include "app/output/json.h"
-#include "app/output/record.h"
 #include "app/output/run.h"
 
 #include <dirent.h>

@@ -2,7 +2,7 @@
 /* Rank tables: the four spellings, every rule with its message, make, merge, digest, size.
  *
  * bad_cases has a row for each rule: a good table, one replacement that breaks it, and the words
- * that the error must have. Equal tables have equal digests in whatever form they are written.
+ * that the error must have. Equal tables of different spellings have equal digests.
  * hccn.conf and rank tables of 65,536 ranks are read, too. */
 #include "check.h"
 

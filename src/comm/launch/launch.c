@@ -11,7 +11,6 @@
 #include "comm/launch/launch.h"
 
 #include "base/arguments.h"
-#include "base/checked.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "comm/rendezvous/side_place.h"
@@ -193,10 +192,8 @@ static int32_t count_left(const trmi_launch *launch, const trmi_task_process *de
         running += counts && task->running;
         ended += counts && !task->running && task->pid > 0 && rate_failure(task) == 0;
     }
-    if (ended > 0 && launch->rendezvous_path[0] != '\0') {
-        ended = (int32_t)trmi_max_i64(0, ended - trmi_place_count_left(launch->rendezvous_path));
-    }
-    return running + ended;
+    const int32_t left = ended > 0 ? trmi_place_count_left(launch->rendezvous_path) : 0;
+    return running + (ended > left ? ended - left : 0);
 }
 
 /* Returns whether an elastic job would go on without the rank if enough others are left. A failure
@@ -235,7 +232,7 @@ static void handle_task_end(trmi_launch *launch, job_state *job, int32_t index) 
     bool was_signalled = job->ending || (job->drained && !task->trains);
     const bool elastic = launch->options->elastic_least > 0;
     if (rate_failure(task) == 0) {
-        if (elastic && task->trains && launch->rendezvous_path[0] != '\0') {
+        if (elastic && task->trains) {
             trmi_place_add_ended(launch->rendezvous_path);
         }
         return;
@@ -262,9 +259,7 @@ static void handle_task_end(trmi_launch *launch, job_state *job, int32_t index) 
     if (goes_on_without(launch, job, task)) {
         trmi_launch_print(launch->options, "%s %s; %s", task->name, text,
                           runs ? "the job goes on without it" : "the others have ended the job");
-        if (launch->rendezvous_path[0] != '\0') { /* the others may still wait for it there */
-            trmi_place_add_lost(launch->rendezvous_path, task->index);
-        }
+        trmi_place_add_lost(launch->rendezvous_path, task->index); /* the others may wait for it */
         return;
     }
     if (job->first_failed < 0) {

@@ -392,9 +392,12 @@ trm_status trmi_connect(const trmi_place *place, int32_t attempt, int *fd, uint8
 /* The lines of the list that are no numbers of ranks. */
 static const char met_line[] = "met\n", ended_line[] = "ended\n", left_line[] = "left\n";
 
-/* Opens the list beside a place. */
+/* Opens the list beside a place; -1 where there is no place (path ""). */
 static int open_list(const char *path, int flags) {
     char name[120];
+    if (path[0] == '\0') {
+        return -1;
+    }
     snprintf(name, sizeof name, "%s.lost", path);
     return open(name, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
@@ -430,7 +433,7 @@ void trmi_place_end_lost(const trmi_place *place) {
     }
 }
 
-/* What the list says: how often each line is there. */
+/* Counts of the lines of a list. */
 typedef struct place_list {
     int32_t lost, met, ended, left;
 } place_list;

@@ -53,10 +53,11 @@ void trmi_listener_close(trmi_listener *listener);
 trm_status trmi_connect(const trmi_place *place, int32_t attempt, int *fd, uint8_t secret[32],
                         trm_error *err);
 
-/* ---- what became of the processes of a job that meets at a unix socket -----------------------
- * A list in a file beside the socket (PATH.lost), one line each; empty at other kinds of place. A
- * launcher notes the ranks that have died and those that have ended well, a rank of an elastic job
- * that it leaves. */
+/* ---- what became of the processes of a job --------------------------------------------------- */
+
+/* A list in a file beside a unix socket (PATH.lost), one line each; empty at other kinds of place,
+ * and for the path "", which is none. A launcher notes the ranks that have died and those that have
+ * ended well, a rank of an elastic job that it leaves. */
 void trmi_place_add_lost(const char *path, int32_t rank);
 void trmi_place_add_ended(const char *path);
 void trmi_place_add_left(const trmi_place *place);

@@ -2,8 +2,8 @@
 /* The pipeline from a source to batches: order, shards, threads, prefetching, resuming, and the
  * CIFAR-10 and generated sources.
  *
- * Two pipelines of one description must give the same batches in the same order whatever the
- * number of threads, and a seek must continue bit for bit. After the first batch nothing may be
+ * Two pipelines of one description must give the same batches in the same order with any number
+ * of threads, and a seek must continue bit for bit. After the first batch nothing may be
  * allocated: trmi_alloc_fail_after would make it fail. */
 #include "folder.h"
 #include "real_data.h"

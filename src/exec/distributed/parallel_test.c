@@ -3,7 +3,7 @@
  * gradients against each other.
  *
  * play_job runs a network on ranks, as threads or as forked processes (tests/ranks.h), and gives
- * what each rank saw: losses, parameters, slots. Where sums have the same order the bits must be
+ * losses, parameters and slots of each rank. Where sums have the same order the bits must be
  * equal; elsewhere the difference is bounded by rounding. "Still" gradients are those of
  * convolution taps that meet only padding (exec/distributed/zero_gradients.c): they must neither
  * travel nor miss their update. */

@@ -35,12 +35,6 @@ struct trm_metrics {
     trmi_text line;       /* the line under construction; reused */
 };
 
-/* Returns whether `text` ends with `end`. */
-static bool ends_with(const char *text, const char *end) {
-    size_t length = strlen(text), end_length = strlen(end);
-    return length >= end_length && strcmp(text + length - end_length, end) == 0;
-}
-
 /* ---- opening --------------------------------------------------------------------------- */
 
 /* Copies the names of the CSV columns to the arena and checks that each can stand in the header
@@ -156,8 +150,8 @@ trm_status trm_metrics_open(const char *path, const trm_metrics_options *options
     TRMI_NEED(err, path, out);
     trm_metrics_options none = {0};
     options = options != NULL ? options : &none;
-    bool csv = ends_with(path, ".csv");
-    if (!csv && !ends_with(path, ".jsonl")) {
+    bool csv = trmi_ends_with(path, ".csv");
+    if (!csv && !trmi_ends_with(path, ".jsonl")) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: metrics are written to .csv or .jsonl",
                          trmi_path_tail(path));
     }

@@ -166,10 +166,8 @@ static bool is_computed(const char *name) {
                                        "cls.predictions.decoder.weight",
                                        "cls.predictions.decoder.bias",
                                        ".num_batches_tracked"};
-    const size_t length = strlen(name);
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        const size_t tail = strlen(ends[i]);
-        if (length >= tail && strcmp(name + length - tail, ends[i]) == 0) {
+        if (trmi_ends_with(name, ends[i])) {
             return true;
         }
     }

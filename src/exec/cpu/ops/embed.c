@@ -3,7 +3,7 @@
  * table (EMBEDDING_GRAD), with ids of int32 or int64.
  *
  * A row is copied only after its id was checked; the first id outside the table is an error that
- * names its position. Sums of rows are in the order of the batch whatever the number of threads,
+ * names its position. Sums of rows are in the order of the batch for any number of threads,
  * because each thread owns a part of the table. Sparse gradients need no kernel: they are the
  * gradients of the gathered rows, which the optimiser groups by id. */
 #include "exec/cpu/ops/ops.h"
