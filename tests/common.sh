@@ -59,11 +59,13 @@ for _ in range(int(sys.argv[1])):
     print(pick.choice(["the rank", "a worker", "the server"]), pick.choice(["sends", "reads", "keeps"]), pick.choice(sys.argv[2:]) + ".")
 END
 }
-# Two hosts on this one: ranks of the second half are in an IPC name space of their own, so that they share no memory with the first
-# half and meet it over the loopback.
-ipc_space="unshare --ipc"
-[ "$(id -u)" = 0 ] || ipc_space="unshare --map-current-user --ipc" # tokens are found by user
-can_two_hosts() { $ipc_space true 2> /dev/null; }
+# Two hosts on this one: ranks of the second half are in an IPC or a pid name space of their own, so that they share no memory with the first
+# half and meet it over the loopback. $host_space is the command that makes the name space.
+make_space="unshare"
+[ "$(id -u)" = 0 ] || make_space="unshare --map-current-user" # tokens are found by user
+ipc_space="$make_space --ipc" pid_space="$make_space --pid --fork --kill-child --mount-proc"
+host_space=$ipc_space
+can_two_hosts() { $host_space true 2> /dev/null; }
 # two_hosts N ARGS...: runs trireme ARGS as N ranks; prints the output of rank 0, writes that of the others into rank1.txt ...; 0 if all ended with 0
 two_hosts() {
     local ranks=$1 port
@@ -82,7 +84,7 @@ two_hosts() {
     (
         export -f part
         export trireme ranks port
-        $ipc_space bash -c 'part "$@"' part $((ranks / 2)) $((ranks - ranks / 2)) "$@" &
+        $host_space bash -c 'part "$@"' part $((ranks / 2)) $((ranks - ranks / 2)) "$@" &
         second=$!
         part 0 $((ranks / 2)) "$@"
         code=$?

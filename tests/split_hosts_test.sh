@@ -94,4 +94,12 @@ if can_two_hosts; then
 else
     echo "part skipped: IPC name spaces cannot be made here"
 fi
+# containers of one pod: they share all but the pids by which memory is opened
+host_space=$pid_space
+if can_two_hosts; then
+    two_hosts 4 bench comm --sizes 4,64K --json > comm.json 2> err.txt || { fail "bench comm in two pid name spaces"; tail -5 err.txt rank*.txt; }
+    [ "$(grep -c '"ranks":4.*"wrong":0' comm.json)" = 2 ] || fail "bench comm in two pid name spaces: $(cat comm.json)"
+else
+    echo "part skipped: pid name spaces cannot be made here"
+fi
 exit $failed

@@ -128,14 +128,18 @@ static void signal_all(trmi_launch *launch, int signal_number) {
     }
 }
 
-/* Begins to end the job, once. SIGTERM asks one rank of an elastic job to leave; SIGINT ends the
- * job. */
+/* Returns the signal that ends the job where the launcher has got `signal_number`: SIGTERM asks one
+ * rank of an elastic job to leave, SIGINT ends the job. */
+static int ending_signal(const trmi_launch *launch, int signal_number) {
+    return launch->options->elastic_least > 0 && signal_number == SIGTERM ? SIGINT : signal_number;
+}
+
+/* Begins to end the job, once. */
 static void begin_ending(trmi_launch *launch, job_state *job, int signal_number) {
-    bool leaves = launch->options->elastic_least > 0 && signal_number == SIGTERM;
     if (!job->ending) {
         job->ending = true;
         job->ending_time = trmi_os_now();
-        signal_all(launch, leaves ? SIGINT : signal_number);
+        signal_all(launch, ending_signal(launch, signal_number));
     }
 }
 
@@ -312,7 +316,8 @@ static void handle_signal(trmi_launch *launch, job_state *job, int number) {
     }
     if (job->stop_signal == 0) {
         job->stop_signal = number;
-        trmi_launch_print(launch->options, "signal %d: sending SIGTERM to all processes", number);
+        trmi_launch_print(launch->options, "signal %d: sending signal %d to all processes", number,
+                          ending_signal(launch, number));
         begin_ending(launch, job, number);
     } else {
         job->killed = true;

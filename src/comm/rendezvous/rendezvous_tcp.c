@@ -139,11 +139,11 @@ static const trmi_bootstrap_table lone_table = {.name = "single",
                                                 .destroy = side_destroy};
 
 /* Computes hello->host_id, which is equal for processes that can share memory: same boot, same
- * network and IPC name spaces. A host_name in the options replaces it (for tests on one
- * machine). */
+ * network, IPC and pid name spaces (shared memory is opened at /proc/PID/fd). A host_name in the
+ * options replaces it (for tests on one machine). */
 static void host_identity(const trm_join_options *options, trmi_hello *hello) {
     char text[TRMI_PLACE_BYTES + 64];
-    trmi_process_write_place("net ipc", text);
+    trmi_process_write_place("net ipc pid", text);
     gethostname(hello->host, sizeof hello->host - 1); /* for messages */
     if (options->host_name != NULL) {
         snprintf(text, sizeof text, "named %.200s", options->host_name);

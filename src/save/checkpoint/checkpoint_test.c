@@ -530,9 +530,15 @@ static void one_writer_at_a_time(void **state) {
     CHECK_FAILS(trm_checkpoint_writer_open(dir, NULL, &second, &err), TRM_INVALID, err, pid);
     /* Taken away: it saves no more, and leaves the other's lock alone. */
     CHECK_OK(trmi_os_replace_file(NULL, in_dir(TRMI_LOCK_NAME), "x", 1, &err), err);
-    CHECK_FAILS(save_step(first, 1, 1, &err), TRM_INVALID, err, "the lock is gone");
+    CHECK_FAILS(save_step(first, 1, 1, &err), TRM_INVALID, err, "is no lock any more");
     CHECK_OK(trm_checkpoint_writer_close(first, &err), err);
     assert_true(path_exists(in_dir(TRMI_LOCK_NAME)));
+    /* Removed: by a user, for instance. */
+    assert_int_equal(unlink(in_dir(TRMI_LOCK_NAME)), 0);
+    first = open_writer(1);
+    assert_int_equal(unlink(in_dir(TRMI_LOCK_NAME)), 0);
+    CHECK_FAILS(save_step(first, 2, 1, &err), TRM_INVALID, err, "its file was removed");
+    CHECK_OK(trm_checkpoint_writer_close(first, &err), err);
 }
 
 static void write_lock(const char *host, long pid, const char *machine, double age) {

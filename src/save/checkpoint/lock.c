@@ -422,7 +422,7 @@ failed:
 }
 
 /* Contract in lock.h. Another process may have taken the lock over, if this one was stopped for
- * longer than its owner's touches allow. */
+ * longer than its owner's touches allow, or a user has removed the folder. */
 trm_status trmi_lock_check(const trmi_lock *lock, trm_error *err) {
     char record[TRMI_LOCK_BYTES] = "";
     double silent;
@@ -431,10 +431,14 @@ trm_status trmi_lock_check(const trmi_lock *lock, trm_error *err) {
         strcmp(record, lock->record) == 0) {
         return TRM_OK;
     }
-    holder owner = {.pid = 0, .host = "?"};
-    bool known = parse_record(record, &owner);
+    holder owner;
+    if (!parse_record(record, &owner)) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: the lock is gone (%s): not saving",
+                         trmi_path_tail(lock->path),
+                         missing ? "its file was removed" : "its file is no lock any more");
+    }
     return TRMI_FAIL(err, TRM_INVALID, "%s: the lock is gone, taken by pid %ld on %s: not saving",
-                     trmi_path_tail(lock->path), known ? owner.pid : 0L, known ? owner.host : "?");
+                     trmi_path_tail(lock->path), owner.pid, owner.host);
 }
 
 /* Contract in lock.h. The thread that touches the file ends first, because it would make the file
