@@ -561,7 +561,7 @@ static void pause_process(void) {
     double wait =
         sim_random(DRAW_PLAN, 3) == 0 ? 30 * sim_unit(DRAW_PLAN) : 2 * sim_unit(DRAW_PLAN);
     if (p != NULL) {
-        p->paused_until = sim.now + sim_nanoseconds(wait);
+        sim_pause(p, sim_nanoseconds(wait));
         sim_job_disturb_until(p->paused_until);
         sim_trace(p, "fault: stands still for %.3f s", wait);
     }

@@ -165,12 +165,19 @@ trm_status __wrap_trmi_checkpoint_job_write(trmi_checkpoint_job *save, const cha
 trm_status __real_trmi_checkpoint_job_write(trmi_checkpoint_job *save, const char *dir,
                                             const trmi_os *os, trm_error *err);
 
+/* Returns whether a process has stood still for so long that its lock counts as left: 60 s after
+ * the last touch, which was at most 5 s before. Two pauses may follow each other. */
+static bool has_lost_lock(const sim_process *p) {
+    return p->paused_until > sim.now && sim.now - p->paused_from >= (int64_t)55e9;
+}
+
 /* A checkpoint is written: the process may die, or stand still for so long that the others go on
  * without it. */
 trm_status __wrap_trmi_checkpoint_job_write(trmi_checkpoint_job *save, const char *dir,
                                             const trmi_os *os, trm_error *err) {
     const int pid = sim.current->process->pid;
-    if (watch.writer != 0 && watch.writer != pid && sim_find(watch.writer) != NULL) {
+    const sim_process *other = watch.writer != pid ? sim_find(watch.writer) : NULL;
+    if (other != NULL && !has_lost_lock(other)) {
         sim_fail("two processes write checkpoints at a time, with the pids %d and %d", watch.writer,
                  pid);
     }
@@ -178,7 +185,7 @@ trm_status __wrap_trmi_checkpoint_job_write(trmi_checkpoint_job *save, const cha
     sim_job_plan_death_in(sim.current->process, 8, 80);
     if (job.comes[FAULT_PAUSE] && (job.without >> FAULT_PAUSE & 1) == 0 &&
         sim.now < job.faults_end && sim_random(DRAW_SAVES, 12) == 0) {
-        sim.current->process->paused_until = sim.now + (int64_t)(50e9 * sim_unit(DRAW_SAVES));
+        sim_pause(sim.current->process, (int64_t)(50e9 * sim_unit(DRAW_SAVES)));
         sim_trace(sim.current->process, "fault: stands still while it saves");
     }
     trm_status status = __real_trmi_checkpoint_job_write(save, dir, os, err);

@@ -292,6 +292,13 @@ sim_process *sim_find(int pid) {
     return NULL;
 }
 
+void sim_pause(sim_process *process, int64_t nanoseconds) {
+    if (process->paused_until <= sim.now) {
+        process->paused_from = sim.now;
+    }
+    process->paused_until = sim.now + nanoseconds;
+}
+
 /* ---- the loop -------------------------------------------------------------------------------- */
 
 static void resume_task(void *a, uint64_t wakes) {

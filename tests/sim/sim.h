@@ -73,7 +73,7 @@ struct sim_process {
     int pid, host, life;
     bool dead;
     bool reads_snapshot; /* a check of this program reads it: no allocation fails meanwhile */
-    int64_t paused_until;
+    int64_t paused_from, paused_until; /* it stands still from and until then */
     uint64_t calls, dies_at; /* calls that can block so far; the one at which it dies, 0: none */
     double slow;             /* factor of the cost of its calls */
     sim_process *next;
@@ -149,6 +149,8 @@ sim_task *sim_add_task(sim_process *process, void *(*run)(void *), void *argumen
 /* Ends a process as SIGKILL does. From one of its own tasks it does not return. */
 void sim_kill(sim_process *process);
 sim_process *sim_find(int pid);
+/* Lets a process stand still from now on. A pause that it is in already ends then instead. */
+void sim_pause(sim_process *process, int64_t nanoseconds);
 
 /* Begins a call that can block: counts it, lets the clock pass, lets the process die or another
  * task run. */
