@@ -306,9 +306,9 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_transform(trm_dataset *dataset,
  *   errors   INVALID */
 TRM_API TRM_MUST_USE trm_status trm_dataset_batch(trm_dataset *dataset, int64_t size,
                                                   bool drop_remainder, trm_error *err);
-/* Returns TRM_END after `passes` epochs in place of each one. An epoch stays one pass: batch->epoch
+/* Ends after `passes` epochs (TRM_END) in place of each one. An epoch stays one pass: batch->epoch
  * counts passes, and trm_dataset_epoch_batches is of one.
- *   param    passes: 0 = TRM_END never comes
+ *   param    passes: 0 = it never ends
  *   errors   INVALID */
 TRM_API TRM_MUST_USE trm_status trm_dataset_repeat(trm_dataset *dataset, int64_t passes,
                                                    trm_error *err);

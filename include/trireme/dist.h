@@ -433,7 +433,7 @@ TRM_API const char *trm_reduction_name(trm_reduction reduce);
  *   TRM_GATHER                 [count]         root: [n * count]        root
  *   TRM_ALLTOALL               [n * count]     [n * count]
  *   TRM_ALLTOALLV              see counts      see recv_counts          counts, recv_counts
- *   TRM_BARRIER                -               -
+ *   TRM_BARRIER                -               -                        count: see there
  *
  * In place (send == NULL): the rank's own data are in recv, at their place. That is all of recv for
  * all-reduce, broadcast, reduce and all-to-all; for all-gather, gather, scatter and reduce-scatter
@@ -464,7 +464,9 @@ typedef struct trm_collective {
     trm_collective_kind kind; /* the operation */
     const void *send;         /* read; NULL = in place */
     void *recv;               /* written */
-    int64_t count;        /* elements, as in the table above; unused by kinds that take counts */
+    /* elements, as in the table above; unused by kinds that take counts. TRM_BARRIER: 0, or the
+     * step after which the ranks stop: a rank that goes on with another call is then told so */
+    int64_t count;
     trm_dtype dtype;      /* of the elements */
     trm_reduction reduce; /* how values are combined */
     int32_t root;         /* rank that sends to, or receives from, all */

@@ -577,6 +577,9 @@ typedef struct trm_profile_options {
     /* the optimiser runs after each run at learning rate 0, which changes only its slots, and is
      * the last step of the profile (kind "optimizer") */
     bool update;
+    /* another thread or a signal handler sets it to another value than 0, and the profile ends
+     * after the operator that runs; NULL = none */
+    const int32_t *stop;
 } trm_profile_options;
 /* The times of a whole program. */
 typedef struct trm_program_profile {
@@ -586,7 +589,7 @@ typedef struct trm_program_profile {
 } trm_program_profile;
 /* Runs the program some times and gives the median time of each program step.
  *   param    options: NULL = defaults
- *   errors   those of trm_exec_forward_backward and trm_exec_update
+ *   errors   CANCELLED (`stop`), those of trm_exec_forward_backward and trm_exec_update
  *   level    unstable */
 TRM_API TRM_MUST_USE trm_status trm_exec_profile(trm_exec *exec, const trm_profile_options *options,
                                                  trm_program_profile *out, trm_error *err);

@@ -81,6 +81,9 @@ typedef struct trm_planner_options {
      * a communicator counts otherwise): a fixed order stages whole sums, which takes memory. STRICT
      * plans also need exec.parallel.block */
     trm_deterministic deterministic;
+    /* rank 0: another thread or a signal handler sets it to another value than 0, and the search
+     * ends soon; NULL = none. Borrowed until the planner is destroyed */
+    const int32_t *stop;
 } trm_planner_options;
 
 /* Gives the number of ranks of a mesh: "8", "2x4", "host=2xlocal=4".
@@ -104,8 +107,8 @@ TRM_API TRM_MUST_USE trm_status trm_mesh_ranks(const char *mesh, int32_t *ranks,
  *            block: plans of strict determinism only
  *            wire, sync_batch_norm (1 or all), and shard_optimizer, which is on for ranks of one
  *            host; over several hosts each rank updates a slice and gathers the others
- *   errors   INVALID (names, meshes, links, plan, with what was expected), NOMEM, those of the
- *            network
+ *   errors   INVALID (names, meshes, links, plan, with what was expected), NOMEM, CANCELLED (`stop`),
+ *            those of the network
  *   owns     caller: trm_planner_destroy(*out); `model`, its data and contexts are borrowed until
  *            then */
 TRM_API TRM_MUST_USE trm_status trm_planner_create(const trm_model_options *model,

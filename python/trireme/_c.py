@@ -724,7 +724,7 @@ class trm_collective(Structure):
     """kind: the operation
     send: read; NULL = in place
     recv: written
-    count: elements, as in the table above; unused by kinds that take counts
+    count: elements, as in the table above; unused by kinds that take counts. TRM_BARRIER: 0, or the step after which the ranks stop: a rank that goes on with another call is then told so
     dtype: of the elements
     reduce: how values are combined
     root: rank that sends to, or receives from, all
@@ -1045,6 +1045,7 @@ class trm_profile_options(Structure):
     """repeats: runs of the program; 0 = 1
     beside: rates are sampled after each run (and FLOP/s 20 times per second between operators), so that both are measured at the same clock frequency and load; NULL = nothing is measured beside
     update: the optimiser runs after each run at learning rate 0, which changes only its slots, and is the last step of the profile (kind "optimizer")
+    stop: another thread or a signal handler sets it to another value than 0, and the profile ends after the operator that runs; NULL = none
     """
 
 
@@ -1859,6 +1860,7 @@ class trm_planner_options(Structure):
     stage_begins: operators with which the second and further runs begin; NULL = any
     stages_gain: with stages = TRM_ALL: plans with stages must be predicted faster by this part of a step to be chosen, and their operators are measured only if they may be; a network without marked segments is planned without stages. 0 = any faster plan is chosen
     deterministic: the order in which the planned job sums over ranks, where exec.parallel.comm is NULL (that of a communicator counts otherwise): a fixed order stages whole sums, which takes memory. STRICT plans also need exec.parallel.block
+    stop: rank 0: another thread or a signal handler sets it to another value than 0, and the search ends soon; NULL = none. Borrowed until the planner is destroyed
     """
 
 
@@ -2588,6 +2590,7 @@ trm_profile_options._fields_ = [
     ('repeats', c_int32),
     ('beside', c_void_p),
     ('update', c_bool),
+    ('stop', POINTER(c_int32)),
 ]
 trm_program_profile._fields_ = [
     ('steps', POINTER(trm_step_profile)),
@@ -3264,6 +3267,7 @@ trm_planner_options._fields_ = [
     ('stage_begins', c_char_p),
     ('stages_gain', c_double),
     ('deterministic', c_int),
+    ('stop', POINTER(c_int32)),
 ]
 trm_planner_info._fields_ = [
     ('mesh', c_char * 48),
@@ -3801,9 +3805,9 @@ FUNCTIONS = {
         """),
     'trm_dataset_repeat': (c_int, (c_void_p, c_int64, POINTER(trm_error),),
         'dataset passes err',
-        """Returns TRM_END after `passes` epochs in place of each one. An epoch stays one pass: batch->epoch
+        """Ends after `passes` epochs (TRM_END) in place of each one. An epoch stays one pass: batch->epoch
         counts passes, and trm_dataset_epoch_batches is of one.
-          param    passes: 0 = TRM_END never comes
+          param    passes: 0 = it never ends
           errors   INVALID
         """),
     'trm_dataset_prefetch': (c_int, (c_void_p, c_int64, c_int64, POINTER(trm_error),),
@@ -5052,7 +5056,7 @@ FUNCTIONS = {
         'exec options out err',
         """Runs the program some times and gives the median time of each program step.
           param    options: NULL = defaults
-          errors   those of trm_exec_forward_backward and trm_exec_update
+          errors   CANCELLED (`stop`), those of trm_exec_forward_backward and trm_exec_update
           level    unstable
         """),
     'trm_context_create': (c_int, (POINTER(c_void_p), POINTER(trm_error),),
@@ -6160,8 +6164,8 @@ FUNCTIONS = {
                    block: plans of strict determinism only
                    wire, sync_batch_norm (1 or all), and shard_optimizer, which is on for ranks of one
                    host; over several hosts each rank updates a slice and gathers the others
-          errors   INVALID (names, meshes, links, plan, with what was expected), NOMEM, those of the
-                   network
+          errors   INVALID (names, meshes, links, plan, with what was expected), NOMEM, CANCELLED (`stop`),
+                   those of the network
           owns     caller: trm_planner_destroy(*out); `model`, its data and contexts are borrowed until
                    then
         """),

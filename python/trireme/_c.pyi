@@ -808,6 +808,7 @@ class trm_profile_options(Structure):
     repeats: int
     beside: Any
     update: bool
+    stop: Any
 
 class trm_program_profile(Structure):
     steps: Any
@@ -1475,6 +1476,7 @@ class trm_planner_options(Structure):
     stage_begins: Optional[bytes]
     stages_gain: float
     deterministic: int
+    stop: Any
 
 class trm_planner_info(Structure):
     mesh: Any

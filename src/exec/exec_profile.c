@@ -17,6 +17,7 @@
 #include "base/memory.h"
 #include "base/order.h"
 #include "base/os.h"
+#include "base/stop.h"
 
 #include <time.h>
 
@@ -106,6 +107,7 @@ typedef struct stopwatch {
     int32_t rows;
     int repeats;
     bool update;
+    const int32_t *stop; /* the caller's */
 } stopwatch;
 
 /* Samples are rare because, while one runs, processes that share the caches evict the data of the
@@ -151,6 +153,7 @@ static trm_status time_step(stopwatch *w, int run, trm_error *err) {
     w->sampling = 0;
     for (int32_t i = 0; i < steps; i++) {
         const trmi_kernel *kernel = &w->exec->kernels[i];
+        TRMI_TRY(trmi_stop_check(w->stop, "profile", err));
         w->left[i] = kernel->leaves != NULL && kernel->leaves(kernel, &w->exec->env);
         double begin = profile_clock(w->exec);
         TRMI_TRY(trmi_exec_run(w->exec, i, i + 1, err));
@@ -235,6 +238,7 @@ trm_status trm_exec_profile(trm_exec *exec, const trm_profile_options *options,
     stopwatch w = {.exec = exec,
                    .beside = o.beside,
                    .repeats = o.repeats < 1 ? 1 : o.repeats,
+                   .stop = o.stop,
                    .sampled = profile_clock(exec)};
     w.update = o.update && p->training && !exec->updated_elsewhere && exec->accumulator == NULL;
     w.rows = p->steps_count + w.update;

@@ -106,6 +106,14 @@ static void forward_overwrites_gradients(void **state) {
     CHECK_OK(trm_exec_forward(exec, &err), err);
     CHECK_OK(trm_exec_profile(exec, &options, &profile, &err), err);
     assert_true(profile.count > 0);
+    /* a profile that is stopped gives nothing, and the next one is whole */
+    int32_t stop = 1;
+    const trm_profile_options stopped = {.repeats = 1000, .stop = &stop};
+    CHECK_FAILS(trm_exec_profile(exec, &stopped, &profile, &err), TRM_CANCELLED, err,
+                "stopped on request");
+    stop = 0;
+    const trm_profile_options again = {.stop = &stop};
+    CHECK_OK(trm_exec_profile(exec, &again, &profile, &err), err);
     trm_exec_destroy(exec);
 }
 

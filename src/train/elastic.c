@@ -727,6 +727,7 @@ static trm_status finish_run(trmi_run *r, trm_status *ended, trm_error *err) {
     if (comm == NULL || trm_comm_size(comm) == 1) {
         return TRM_OK;
     }
+    TRMI_TRY(e->spare ? TRM_OK : trmi_model_meet_at_end(r->model, err));
     TRMI_TRY(trmi_elastic_declare(comm, &mine, &all, err));
     e->valid = false; /* of a spare rank: the caller may change the model now */
     if (e->spare) {

@@ -187,6 +187,9 @@ enum { TRMI_NUMBERS_MOST = 8 }; /* numbers that are compared at once, at most */
  *   errors  those of trm_comm_run */
 trm_status trmi_model_compare_numbers(const trm_model *model, const int64_t *numbers, int32_t count,
                                       const char *what, trmi_rank_range *out, trm_error *err);
+/* Meets the other ranks after the last step of a training. Collective; a no-op with one rank.
+ *   errors  INVALID: a rank that goes on, or has stopped after another step; those of trm_comm_run */
+trm_status trmi_model_meet_at_end(const trm_model *model, trm_error *err);
 /* Combines a status over the ranks. A rank that failed keeps its own error; a rank that
  * succeeded gets INVALID if another rank failed, or if `number` (for instance the global step)
  * differs. `what` is the subject of the message. Collective; a no-op with one rank.

@@ -202,6 +202,16 @@ trm_status trmi_model_compare_numbers(const trm_model *model, const int64_t *num
     return TRM_OK;
 }
 
+/* Contract in model.h. The tag names the meeting where a rank waits too long for it. */
+trm_status trmi_model_meet_at_end(const trm_model *model, trm_error *err) {
+    char tag[40];
+    trm_comm *comm = trmi_model_comm(model);
+    const uint64_t step = trm_exec_step(model->train.exec);
+    snprintf(tag, sizeof tag, "training ends after step %llu", (unsigned long long)step);
+    const trm_collective op = {.kind = TRM_BARRIER, .count = (int64_t)step, .tag = tag};
+    return comm != NULL ? trm_comm_run(comm, &op, err) : TRM_OK;
+}
+
 /* Contract in model.h. A rank's own error is returned first; differences between ranks are
  * errors on the ranks that succeeded. */
 trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t number,

@@ -31,6 +31,7 @@ typedef struct plan {
     int64_t epochs;
     int64_t stop_at; /* this rank-1 step asks to stop */
     bool shard, resume, lonely;
+    uint64_t ends_at; /* rank 1's hook ends the training after this step, and no other rank's */
     outcome of[4];
 } plan;
 
@@ -80,7 +81,7 @@ static trm_status saw_step(void *context, const trm_progress *p, trm_error *err)
         err->status = TRM_IO;
         return TRM_IO;
     }
-    return TRM_OK;
+    return w->p->ends_at > 0 && w->rank == 1 && p->global_step == w->p->ends_at ? TRM_END : TRM_OK;
 }
 
 static trm_status saw_checkpoint(void *context, const trm_progress *p, trm_error *err) {
@@ -244,6 +245,25 @@ static void a_failing_rank_stops_the_others(void **state) {
     free_plan(all);
 }
 
+/* A hook of one rank alone ends its training, in the middle of an epoch or at the end of one: all
+ * ranks read which rank it was, after which step, and that all have to stop there. */
+static void a_rank_that_stops_alone_is_named(void **state) {
+    for (uint64_t step = 5; step <= EPOCH_STEPS; step += EPOCH_STEPS - 5) {
+        const plan given = {.epochs = 2, .ends_at = step};
+        char words[64];
+        snprintf(words, sizeof words, "rank 1 has stopped after step %d, but rank", (int)step);
+        plan *all = play_plan(&given, 3);
+        for (int r = 0; r < 3; r++) {
+            const char *found = all->of[r].error.message;
+            assert_int_equal(all->of[r].status, TRM_INVALID);
+            assert_true(strstr(found, words) != NULL &&
+                        strstr(found, "all ranks must stop after the same step") != NULL);
+            assert_int_equal(all->of[r].steps, step);
+        }
+        free_plan(all);
+    }
+}
+
 static void a_checkpoint_that_one_rank_lacks_is_refused(void **state) {
     plan given = {.epochs = 1, .resume = true};
     strcpy(given.folder, "/tmp/trireme-no-such-folder");
@@ -257,6 +277,7 @@ int main(void) {
         cmocka_unit_test(ranks_train_and_evaluate_as_one),
         cmocka_unit_test(ranks_stop_and_resume_together),
         cmocka_unit_test(a_failing_rank_stops_the_others),
+        cmocka_unit_test(a_rank_that_stops_alone_is_named),
         cmocka_unit_test(a_checkpoint_that_one_rank_lacks_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -474,7 +474,19 @@ static trm_status begin_run(trmi_run *r, trm_error *err) {
     return CALL(r, on_begin, err);
 }
 
-/* Runs the whole call but for cleanup: begin, epochs, flush of the sink, on_end.
+/* Meets the other ranks at the end of the training. Where a hook of this rank alone has stopped it,
+ * the others go on with the next step: then all ranks are told which rank has stopped. After a
+ * requested stop, which travels with a step, all ranks are here. Workers of servers have no steps
+ * in common.
+ *   errors  INVALID: another rank goes on; those of trm_comm_run */
+static trm_status meet_at_end(const trmi_run *r, trm_error *err) {
+    return r->changes->stay && !r->sink->has_own_data && !is_stopped(r)
+               ? trmi_model_meet_at_end(r->model, err)
+               : TRM_OK;
+}
+
+/* Runs the whole call but for cleanup: begin, epochs, meeting of the ranks, flush of the sink,
+ * on_end.
  *   errors  CANCELLED: after a requested stop (on_end has been called); those of the parts */
 static trm_status run_and_finish(trmi_run *r, trm_error *err) {
     TRMI_TRY(check_options(r, err));
@@ -485,6 +497,7 @@ static trm_status run_and_finish(trmi_run *r, trm_error *err) {
     if (has_epochs(r) && !is_over(r)) {
         TRMI_TRY(r->changes->begin_change(r, err));
     }
+    TRMI_TRY(meet_at_end(r, err));
     TRMI_TRY(r->sink->flush != NULL ? r->sink->flush(r, err) : TRM_OK);
     r->progress.stopping = is_stopped(r);
     r->progress.seconds = trmi_os_now() - r->begin;

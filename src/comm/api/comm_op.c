@@ -48,7 +48,10 @@ static trm_status check_scalars(const trm_comm *comm, const trm_collective *from
                          (int)TRM_BARRIER);
     }
     if (from->kind == TRM_BARRIER) {
-        return TRM_OK;
+        return from->count >= 0
+                   ? TRM_OK
+                   : TRMI_FAIL(err, TRM_INVALID, "%s: step %" PRId64 ": 0 or more expected", name,
+                               from->count);
     }
     if (trm_dtype_bytes(from->dtype) == 0) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: unknown data type %d", name, (int)from->dtype);
@@ -253,6 +256,9 @@ trm_status trmi_comm_resolve(trm_comm *comm, const trm_collective *from, trm_req
     }
     op->tag = from->tag;
     trmi_op_sign(op, comm->group.size);
+    if (from->kind == TRM_BARRIER) {
+        op->signature[1] = (uint64_t)from->count;
+    }
     return TRM_OK;
 }
 

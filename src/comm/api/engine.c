@@ -27,8 +27,9 @@ const char *trm_collective_name(trm_collective_kind kind) {
 }
 
 /* Layout: signature[0] = kind | dtype << 8 | reduce << 16 | root << 24 | hash of the counts << 40;
- * signature[1] = number of elements. The counts of TRM_ALLTOALLV differ between ranks by design, so
- * they are left out. */
+ * signature[1] = number of elements; of a barrier the step after which the ranks stop, which
+ * trmi_comm_resolve adds. The counts of TRM_ALLTOALLV differ between ranks by design, so they are
+ * left out. */
 void trmi_op_sign(trmi_engine_call *op, int32_t size) {
     uint64_t hash = TRMI_HASH_BEGIN;
     int64_t count = op->count;
@@ -57,6 +58,8 @@ static void format_signature(const uint64_t signature[2], uint64_t sequence, cha
     if (kind != TRM_BARRIER && used > 0 && (size_t)used < size) {
         used += snprintf(text + used, size - (size_t)used, " of %" PRIu64 " %s", signature[1],
                          trm_dtype_name(dtype));
+    } else if (signature[1] > 0 && used > 0 && (size_t)used < size) {
+        used += snprintf(text + used, size - (size_t)used, " after step %" PRIu64, signature[1]);
     }
     if (reduce != TRM_REDUCTION_NONE && used > 0 && (size_t)used < size) {
         used += snprintf(text + used, size - (size_t)used, " (%s)", trm_reduction_name(reduce));
@@ -77,8 +80,14 @@ const char *trmi_op_format(const trmi_engine_call *op, char *text, size_t size) 
     return text;
 }
 
+/* Returns the step after which the rank with this signature stops; 0: it does not. */
+static uint64_t stops_after(const uint64_t signature[2]) {
+    return (signature[0] & 0xFF) == TRM_BARRIER ? signature[1] : 0;
+}
+
 /* Contract in engine.h. The message names both operations, because the mistake is in the program of
- * one of the two ranks, and which one is for its author to see. */
+ * one of the two ranks, and which one is for its author to see. Where one of them has stopped, it
+ * says so. */
 trm_status trmi_op_mismatch(const trmi_group *group, const trmi_engine_call *op, int32_t member,
                             uint64_t sequence, const uint64_t signature[2], trm_error *err) {
     char mine[104], theirs[72];
@@ -89,9 +98,20 @@ trm_status trmi_op_mismatch(const trmi_group *group, const trmi_engine_call *op,
     bool counts = op->signature[0] >> 40 != signature[0] >> 40 &&
                   ((op->signature[0] ^ signature[0]) & 0xFFFFFFFFFFu) == 0;
     /* The other ranks wait for an operation that cannot complete: poison the job. */
-    TRMI_FAIL(&cause, TRM_INVALID, "ranks disagree%s: rank %d calls %s, rank %d calls %s",
-              counts ? " on the counts" : "", group->members[group->rank], mine,
-              group->members[member], theirs);
+    const uint64_t stop = stops_after(op->signature), other = stops_after(signature);
+    if ((stop > 0) != (other > 0)) {
+        const bool self = stop > 0;
+        TRMI_FAIL(&cause, TRM_INVALID,
+                  "rank %d has stopped after step %" PRIu64
+                  ", but rank %d goes on with %s; all ranks "
+                  "must stop after the same step",
+                  group->members[self ? group->rank : member], self ? stop : other,
+                  group->members[self ? member : group->rank], self ? theirs : mine);
+    } else {
+        TRMI_FAIL(&cause, TRM_INVALID, "ranks disagree%s: rank %d calls %s, rank %d calls %s",
+                  counts ? " on the counts" : "", group->members[group->rank], mine,
+                  group->members[member], theirs);
+    }
     group->bootstrap->table->poison(group->bootstrap, &cause);
     cause.rank = group->bootstrap->rank;
     if (err != NULL) {

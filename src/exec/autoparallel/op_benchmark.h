@@ -68,7 +68,8 @@ typedef struct trmi_op_benchmark {
     /* seconds without progress after which rank 0 counts as stuck; 0 = 300, or three deadlines of
      * an operation where those are longer */
     double patience;
-    atomic_ullong done; /* rank 0: counts what the search does, for the signs of life */
+    atomic_ullong done;  /* rank 0: counts what the search does, for the signs of life */
+    const int32_t *stop; /* rank 0: the caller's request to end the search (base/stop.h); or NULL */
 } trmi_op_benchmark;
 
 /* The times of one operator; the same on all ranks. */

@@ -587,7 +587,9 @@ trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi
         if (c->probe != NULL) {
             trmi_signs_note(c->probe->signs, "measuring the operators of a plan");
         }
-        status = measure_node(c, space, list[i].node, choice, news, err);
+        status = trmi_stop_check(c->probe != NULL ? c->probe->stop : NULL, "search of plans", err);
+        status =
+            status == TRM_OK ? measure_node(c, space, list[i].node, choice, news, err) : status;
     }
     trmi_free(list);
 #ifdef TRIREME_ONEDNN

@@ -24,6 +24,7 @@
 #ifndef TRMI_PLAN_SEARCH_H
 #define TRMI_PLAN_SEARCH_H
 
+#include "base/stop.h"
 #include "plan/search/links.h"
 #include "plan/partition/partition.h"
 #include "plan/solve/solve.h"
@@ -96,6 +97,7 @@ typedef struct trmi_search_costs {
     /* counts prices, solutions and measures, so that others see that a long search goes on; NULL =
      * not counted. Borrowed */
     atomic_ullong *done;
+    const int32_t *stop; /* the caller's request to end the search (base/stop.h); NULL = none */
 } trmi_search_costs;
 
 /* ---- prices between all spreads (search_prices.c) ---- */
@@ -656,11 +658,13 @@ typedef struct trmi_found {
  * plan) */
 trm_status trmi_search(const trmi_space *space, const trmi_search_options *options,
                        trmi_arena *arena, trmi_found *out, trm_error *err);
-/* Counts one price, solution or measure of a space: trmi_search_costs.done. */
-static inline void trmi_space_count_done(const trmi_space *space) {
+/* Counts one price, solution or measure of a space: trmi_search_costs.done.
+ *   errors  CANCELLED: trmi_search_costs.stop */
+static inline trm_status trmi_space_go_on(const trmi_space *space, trm_error *err) {
     if (space->costs.done != NULL) {
         atomic_fetch_add_explicit(space->costs.done, 1, memory_order_relaxed);
     }
+    return trmi_stop_check(space->costs.stop, "search of plans", err);
 }
 /* Finds the runners-up of the best plan of a search, which takes a third of its time. They lie in
  * the arena.   errors  NOMEM */

@@ -104,7 +104,7 @@ trm_status trmi_space_front(const trmi_space *s, const trmi_objective *weights, 
     trmi_arena scratch = {0};
     trmi_front_graph graph;
     const trmi_front_options options = {.limit = limit};
-    trmi_space_count_done(s);
+    TRMI_TRY(trmi_space_go_on(s, err));
     /* states and options from strategies and policies, then their front */
     trm_status status = make_graph(s, weights, &scratch, &graph, err);
     status = status == TRM_OK ? trmi_front_solve(&graph, &options, arena, out, err) : status;

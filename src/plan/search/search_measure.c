@@ -659,7 +659,7 @@ trm_status trmi_space_measure(const trmi_space *space, const trmi_choice *choice
                          .sliced = trmi_choice_sliced(space, choice),
                          .cooperative = trmi_choice_cooperative(space, choice),
                          .m = out};
-    trmi_space_count_done(space);
+    TRMI_TRY(trmi_space_go_on(space, err));
     return simulate_step(&w, err);
 }
 

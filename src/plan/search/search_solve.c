@@ -360,12 +360,12 @@ static trm_status solve_space(const trmi_space *s, const trmi_objective *weights
                               trmi_arena *arena, trm_error *err) {
     trmi_arena scratch = {0};
     tables t;
+    TRMI_TRY(trmi_space_go_on(s, err));
     trm_status status = fill_tables(s, weights, &t, &scratch) && force_strategy(s, &t, f, &scratch)
                             ? TRM_OK
                             : no_memory(err);
     trmi_choice start;
     trmi_solve_options options = {0};
-    trmi_space_count_done(s);
     if (status == TRM_OK && f->node < 0 && trmi_choice_open(&start, s, &scratch) &&
         trmi_space_baseline(s, TRMI_BASELINE_SAMPLES, &start)) {
         options.start = start.strategy;

@@ -205,7 +205,7 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
     const trmi_strategy *strategy = &c->strategies[i];
     const trmi_node_seconds roof = roofline_of(s, node, strategy);
     trmi_node_seconds seconds = roof;
-    trmi_space_count_done(s);
+    TRMI_TRY(trmi_space_go_on(s, b->err));
     /* measured seconds, where the caller has some */
     if (s->costs.seconds != NULL) {
         s->costs.seconds(s->costs.context, s, node, strategy, &seconds);
@@ -573,6 +573,7 @@ static trm_status fill_edge(building *b, trmi_space_edge *e) {
     const trmi_value *v = &s->graph->values[e->value];
     const trmi_space_class *from = trmi_space_class_of(s, e->from),
                            *to = trmi_space_class_of(s, e->to);
+    TRMI_TRY(trmi_space_go_on(s, b->err));
     const trmi_price_table *t = prices_for(b, &v->shape, v->dtype);
     size_t entries = (size_t)from->count * (size_t)to->count;
     float *table = t != NULL ? trmi_arena_alloc(&s->arena, entries * sizeof *table) : NULL,
@@ -582,7 +583,6 @@ static trm_status fill_edge(building *b, trmi_space_edge *e) {
         trmi_free(numbers);
         return t == NULL ? TRM_NOMEM : no_memory(b->err);
     }
-    trmi_space_count_done(s);
     /* numbers of the reader's spreads: of the value, of its gradient */
     for (int32_t k = 0; k < to->count; k++) {
         const trmi_spread *read = &to->strategies[k].inputs[e->input];

@@ -143,7 +143,8 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
                                    .load = 1,
                                    .whole = p->whole,
                                    .whole_options = &p->whole_options,
-                                   .limit = e->memory_bytes};
+                                   .limit = e->memory_bytes,
+                                   .stop = o->stop};
     /* Rates of a links file replace measurements of operators: they may be of another machine. */
     const trmi_costs_options options = {
         .probe = o->measure == TRM_OFF || p->links.flops > 0 ? NULL : &p->probe,

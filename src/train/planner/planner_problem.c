@@ -367,6 +367,7 @@ trm_status trmi_planner_stage_space(trm_planner *p, const trm_graph *graph, cons
         .prices = &prices,
         .slots = p->slots,
         .done = &p->probe.done,
+        .stop = p->options.stop,
         .gradients = stage->micros > 1 ? 2 : 1,
         .overlap = p->links.overlap,
         .slowdown = p->links.slowdown,
