@@ -22,7 +22,6 @@
 /* Limits of the work of a search. Where ranks share cores, all cuts have nearly the same bound, the
  * mean of the work, which leaves none of them out; so of many cuts only few are priced. */
 enum {
-    MOST_ROWS = 4096,
     MOST_MICROS = 16, /* micro-batches of a step, times the stages */
     MOST_CHUNKS = 4,  /* of a rank in an interleaved schedule */
     MOST_CUTS = 100,  /* of a row that are priced as whole plans */
@@ -44,11 +43,12 @@ static trm_status no_memory(searching *s) { return TRMI_NO_MEMORY(s->err, "to se
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Adds a shape on a mesh, as long as there is room. */
+/* Adds a shape on a mesh; before there is memory for rows, only counts it. */
 static void add_row(searching *s, const trmi_pipe_shape *shape, const trmi_mesh *mesh) {
-    if (s->found->count < MOST_ROWS) {
-        s->found->rows[s->found->count++] = (trmi_pipe_row){.shape = *shape, .mesh = *mesh};
+    if (s->found->rows != NULL) {
+        s->found->rows[s->found->count] = (trmi_pipe_row){.shape = *shape, .mesh = *mesh};
     }
+    s->found->count++;
 }
 
 /* Adds the schedules of a number of stages and micro-batches: of interleaved ones those with 2 and
@@ -99,15 +99,12 @@ static void add_micros(searching *s, int32_t stages, const trmi_mesh *mesh) {
     }
 }
 
-/* Lists the rows of the search: all numbers of stages that divide the ranks, each with all
+/* Adds the rows of the search: all numbers of stages that divide the ranks, each with all
  * meshes of the remaining ranks (three axes at most, unless a mesh is given) and all numbers of
  * micro-batches. */
-static trm_status list_rows(searching *s) {
+static void add_rows(searching *s) {
     const trmi_pipe_options *o = s->o;
-    s->found->rows = trmi_arena_alloc(s->arena, MOST_ROWS * sizeof *s->found->rows);
-    if (s->found->rows == NULL) {
-        return no_memory(s);
-    }
+    s->found->count = 0;
     for (int32_t stages = 1; stages <= o->ranks && stages <= TRMI_STAGES_MAX; stages++) {
         trmi_mesh list[TRMI_MESH_LIST];
         if (o->ranks % stages != 0 || (o->stages > 0 && stages != o->stages)) {
@@ -126,6 +123,13 @@ static trm_status list_rows(searching *s) {
             }
         }
     }
+}
+
+/* Lists the rows of the search. None is left out: its plans would be missing in the bound. */
+static trm_status list_rows(searching *s) {
+    const trmi_pipe_options *o = s->o;
+    s->found->rows = NULL;
+    add_rows(s);
     if (s->found->count == 0) {
         return TRMI_FAIL(
             s->err, TRM_INVALID,
@@ -135,6 +139,11 @@ static trm_status list_rows(searching *s) {
             o->own_samples ? " that each rank of a stage reads" : "",
             o->block > 1 ? ", in whole blocks of strict determinism" : "");
     }
+    s->found->rows = trmi_arena_alloc(s->arena, (size_t)s->found->count * sizeof *s->found->rows);
+    if (s->found->rows == NULL) {
+        return no_memory(s);
+    }
+    add_rows(s);
     return TRM_OK;
 }
 

@@ -395,9 +395,37 @@ static void micro_batches_divide_what_a_rank_reads(void **state) {
     free_net(&n);
 }
 
+/* 4,096 ranks have 13,634 rows. A row that is left out has no bound, and the least bound of the
+ * others would be none of its plans. */
+static void every_shape_has_a_row(void **state) {
+    (void)state;
+    /* meshes of 2^6 ranks with three axes at most, 1 to 128 micro-batches, with and without
+     * recompute; 1F1B, GPipe, interleaved with 2 and with 4 chunks */
+    enum { DEEPEST = 64, MESHES = 16, MICROS = 8, AGAIN = 2, ORDERS = 4 };
+    trm_error err;
+    net n = {.layers = 2, .batch = 128, .widths = {4, 4, 4}};
+    trmi_pipe_options o = {.ranks = 4096,
+                           .batch = 128,
+                           .costs = {.message = message_seconds, .overhead = 1e-5},
+                           .make_space = make_space,
+                           .context = &n};
+    trmi_arena arena = {0};
+    trmi_pipe_found found;
+    CHECK_OK(trmi_pipe_search(&o, &arena, &found, &err), err);
+    int32_t deepest = 0;
+    for (int32_t i = 0; i < found.count; i++) {
+        deepest += found.rows[i].shape.stages == DEEPEST;
+    }
+    assert_int_equal(deepest, MESHES * MICROS * AGAIN * ORDERS);
+    trmi_pipe_found_free(&found);
+    trmi_arena_free(&arena);
+    free_net(&n);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_the_optimum_of_small_cases),
+        cmocka_unit_test(every_shape_has_a_row),
         cmocka_unit_test(programs_have_the_messages_that_are_counted),
         cmocka_unit_test(micro_batches_divide_what_a_rank_reads),
     };
