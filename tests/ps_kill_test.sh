@@ -14,9 +14,9 @@ dies() {
     local p
     if [ "$1" = obstacle ]; then
         until [ -d run/ps ] || ! kill -0 "$pid" 2> /dev/null; do sleep 0.02; done
-        touch run/ps/cut-000003
+        touch run/ps/snapshot-000003
         until grep -q '"event":"error"' job.json || ! kill -0 "$pid" 2> /dev/null; do sleep 0.02; done
-        rm -rf run/ps/cut-000003
+        rm -rf run/ps/snapshot-000003
         return 0
     fi
     p=$(process "$work/run" "$1")

@@ -11,7 +11,7 @@ done
 "$trireme" ps inspect ps > inspect.txt || fail "ps inspect"
 grep -q "snapshot 2 of 1 servers with 1 shards each" inspect.txt || fail "inspect: $(head -n 1 inspect.txt)"
 grep -q "field-25 .* 4230 rows of 16 x float32, rowwise_adagrad, 1 slots" inspect.txt || fail "inspect: field-25"
-for path in ps ps/cut-*/server-0-shard-0.*; do # the tables, or one shard's file: what they are part of
+for path in ps ps/snapshot-*/server-0-shard-0.*; do # the tables, or one shard's file: what they are part of
     "$trireme" inspect "$path" | grep -q "field-25 .* 4230 rows of 16" || fail "inspect $path: $("$trireme" inspect "$path" 2>&1 | head -n 2)"
 done
 "$trireme" ps inspect ps --table field-3 --key 77 > row.txt || fail "ps inspect --key"

@@ -46,7 +46,7 @@ run ps export ps --table embedding.weight --output rows.safetensors
 check << 'END'
 import checkpoint, glob, json, server_snapshot, struct
 manifest, tables = server_snapshot.read("ps/ps")
-assert manifest["differential"] and manifest["servers"] == 2 and manifest["cut"] >= 3, manifest
+assert manifest["differential"] and manifest["servers"] == 2 and manifest["snapshot"] >= 3, manifest
 said = [json.loads(line) for line in open("tables.json")]
 assert len(said) == len(tables) > 4
 for s in said:
@@ -64,8 +64,8 @@ assert [rows.row_header(k)[3] for k in keys] == list(updates), "updates"
 for server in (0, 1):
     for shard in (0, 1):
         some = {}
-        data = open(f"ps/ps/cut-000001/server-{server}-shard-{shard}.full", "rb").read()
-        server_snapshot.read_shard(f"ps/ps/cut-000001/server-{server}-shard-{shard}.full", server_snapshot.xxh3.hash64(data), some)
+        data = open(f"ps/ps/snapshot-000001/server-{server}-shard-{shard}.full", "rb").read()
+        server_snapshot.read_shard(f"ps/ps/snapshot-000001/server-{server}-shard-{shard}.full", server_snapshot.xxh3.hash64(data), some)
         mine = some["embedding.weight"].rows
         assert mine and all(server_snapshot.shard_of(k, 4) == 2 * server + shard for k in mine), (server, shard)
 # The logs of the last two snapshots stay; the newer one begins with the tables.
@@ -77,7 +77,7 @@ for log in logs:
 older = server_snapshot.read_log(logs[0])
 assert [r[2] for r in older if r[0] == "push"][-1] == [(0, 1, 10), (1, 1, 10)], older[-1]
 # Damage is found and located.
-path = "ps/ps/cut-000001/server-0-shard-0.full"
+path = "ps/ps/snapshot-000001/server-0-shard-0.full"
 data = bytearray(open(path, "rb").read())
 data[700] ^= 1
 open(path, "wb").write(data)

@@ -101,7 +101,7 @@ static inline void lose_last_push(const char *folder, job_shard of) {
     uint8_t *data;
     size_t bytes, last = 0;
     trm_error err;
-    snprintf(path, sizeof path, "%s/log/server-%d-of-%d-shard-%d-of-%d-cut-000000.log", folder,
+    snprintf(path, sizeof path, "%s/log/server-%d-of-%d-shard-%d-of-%d-snapshot-000000.log", folder,
              of.server, of.servers, of.shard, of.shards);
     CHECK_OK(trmi_os_read_file(path, 64 << 20, &data, &bytes, &err), err);
     for (size_t at = 0; at + sizeof(trmi_record_head) <= bytes;) {

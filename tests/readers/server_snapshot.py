@@ -137,7 +137,7 @@ def manifests(folder):
         if name.startswith('MANIFEST-') and name.endswith('.json'):
             with open(os.path.join(folder, name), encoding='utf-8') as f:
                 manifest = json.load(f)
-            found[manifest['cut']] = manifest
+            found[manifest['snapshot']] = manifest
     return found
 
 
@@ -148,15 +148,15 @@ def read(folder, number=None):
     first = number
     while all_of_them[first]['differential']:
         first -= 1
-    for cut in range(first, number + 1):
-        manifest = all_of_them[cut]
+    for each in range(first, number + 1):
+        manifest = all_of_them[each]
         ending = 'delta' if manifest['differential'] else 'full'
         for file in manifest['files']:
-            path = os.path.join(folder, f'cut-{cut:06}', f'server-{file["server"]}-shard-{file["shard"]}.{ending}')
+            path = os.path.join(folder, f'snapshot-{each:06}', f'server-{file["server"]}-shard-{file["shard"]}.{ending}')
             if os.path.getsize(path) != file['bytes']:
                 raise ValueError(f'{path}: {os.path.getsize(path)} bytes, expected {file["bytes"]}')
             head = read_shard(path, int(file['digest'], 16), tables)
-            expected = (cut, cut - manifest['differential'], manifest['differential'], file['server'], manifest['servers'])
+            expected = (each, each - manifest['differential'], manifest['differential'], file['server'], manifest['servers'])
             if head[1:6] != expected:
                 raise ValueError(f'{path}: its header says {head[1:6]}, the manifest {expected}')
     return all_of_them[number], tables

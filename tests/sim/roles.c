@@ -216,7 +216,7 @@ static void check_logs(uint32_t snapshot, int newest) {
     for (int i = 0; i < job.servers * job.shards; i++) {
         char path[128];
         struct stat file;
-        snprintf(path, sizeof path, "%s/log/server-%d-of-%d-shard-%d-of-%d-cut-%06u.log",
+        snprintf(path, sizeof path, "%s/log/server-%d-of-%d-shard-%d-of-%d-snapshot-%06u.log",
                  sim_job_folder, i / job.shards, job.servers, i % job.shards, job.shards, snapshot);
         if (stat(path, &file) == 0 && (int)file.st_ino <= newest) {
             sim_fail("%s had pushes before snapshot %u", path, snapshot);

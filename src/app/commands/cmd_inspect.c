@@ -57,7 +57,7 @@ static int tell_plan(const char *path) {
 }
 
 /* Returns whether a folder has a manifest of parameter servers (MANIFEST-N.json beside
- * cut-N/server-I-shard-J.full). */
+ * snapshot-N/server-I-shard-J.full). */
 static bool has_manifest(const char *folder) {
     DIR *dir = opendir(folder);
     bool found = false;
@@ -75,7 +75,7 @@ static bool has_manifest(const char *folder) {
 static bool table_folder(const char *path, char *folder, size_t size) {
     const char *file = strrchr(path, '/'), *name = file != NULL ? file + 1 : path;
     if (strncmp(name, "server-", 7) == 0 && strstr(name, "-shard-") != NULL) {
-        snprintf(folder, size, "%.*s..", (int)(name - path), path); /* beside its cut */
+        snprintf(folder, size, "%.*s..", (int)(name - path), path); /* beside its snapshot */
     } else {
         snprintf(folder, size, "%s", path);
     }

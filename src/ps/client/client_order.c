@@ -13,6 +13,7 @@
  * ends.
  */
 #include "ps/client/client.h"
+#include "ps/snapshot/snapshot_manifest.h"
 
 #include "base/arguments.h"
 #include "base/checked.h"
@@ -446,7 +447,8 @@ static trm_status snapshot_all(trm_ps_client *client, const vector *v,
     trmi_report_begin_json(&r, manifest);
     r.spaced = true;
     trmi_report_break(&r, 2);
-    trmi_report_put(&r, trmi_int("format", 1), trmi_int("cut", result->snapshot),
+    trmi_report_put(&r, trmi_int("format", TRMI_SNAPSHOT_FORMAT),
+                    trmi_int("snapshot", result->snapshot),
                     trmi_bool("differential", result->differential),
                     trmi_int("servers", client->servers), trmi_int("shards", client->shards));
     trmi_report_break(&r, 2);

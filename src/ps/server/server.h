@@ -581,7 +581,7 @@ void trmi_server_unlock_folder(trm_ps_server *server);
  * without a name is lost with the power. Called when all logs are open, and for a new log.
  *   errors  IO */
 trm_status trmi_server_flush_names(const trm_ps_server *server, trm_error *err);
-/* Writes the path of a shard's log: "FOLDER/log/server-0-of-1-shard-1-of-2-cut-000002.log". */
+/* Writes the path of a shard's log: "FOLDER/log/server-0-of-1-shard-1-of-2-snapshot-000002.log". */
 void trmi_log_path(const trm_ps_server *server, uint32_t shard, uint32_t snapshot, char *path,
                    size_t size);
 /* Writes the manifest of a complete snapshot, the list of all servers' files that the client has

@@ -487,7 +487,7 @@ static void run_snapshot(trmi_shard_thread *runner, trmi_request *r) {
     uint32_t number = (uint32_t)r->note.value[1];
     char folder[300], path[400];
     trm_error err;
-    snprintf(folder, sizeof folder, "%s/cut-%06u", server->folder, number);
+    trmi_snapshot_folder(server->folder, number, folder, sizeof folder);
     trmi_snapshot_options o = {.folder = folder,
                                .number = number,
                                .differential = r->note.value[2] != 0,
@@ -548,7 +548,7 @@ static trmi_request *order_snapshot(trm_ps_server *server, trmi_request *r) {
     uint32_t number = (uint32_t)r->note.value[1];
     size_t ids = (size_t)r->header.extra[0] / sizeof(trmi_push_id);
     char folder[300];
-    snprintf(folder, sizeof folder, "%s/cut-%06u", server->folder, number);
+    trmi_snapshot_folder(server->folder, number, folder, sizeof folder);
     trmi_push_id *until = trmi_alloc((ids + 1) * sizeof *until);
     r->trailer = trmi_alloc(server->shards * sizeof(trmi_snapshot_file) + 1);
     bool holds = server->held && server->holder == r->link && server->until == NULL;

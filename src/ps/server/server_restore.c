@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starts a server from its folder, and removes what no restart can need.
  *
- *
  *     MANIFEST-000002.json           complete snapshots, written last
- *     cut-000002/server-0-shard-1.full | .delta
- *     log/server-0-of-1-shard-1-of-2-cut-000002.log   pushes since the snapshot
+ *     snapshot-000002/server-0-shard-1.full | .delta
+ *     log/server-0-of-1-shard-1-of-2-snapshot-000002.log   pushes since the snapshot
  *     server-0.lock                  locked while a process is server 0 of this folder
  *
  * Start: load the newest manifest whose files are all intact (a differential one back to its full
@@ -53,7 +52,7 @@ static void remove_snapshot(const trm_ps_server *server, uint32_t snapshot) {
     char path[400];
     trmi_manifest_path(server->folder, snapshot, path, sizeof path);
     unlink(path);
-    snprintf(path, sizeof path, "%s/cut-%06u", server->folder, snapshot);
+    trmi_snapshot_folder(server->folder, snapshot, path, sizeof path);
     (void)!trmi_os_remove_tree(NULL, path, NULL);
 }
 
@@ -114,8 +113,8 @@ static trm_status use_each_file(trm_ps_server *server, const trmi_snapshot_manif
         if (same && (from != server->options.server || (into != all_shards && shard != into))) {
             continue;
         }
-        snprintf(path, sizeof path, "%s/cut-%06u/server-%d-shard-%d.%s", server->folder,
-                 m->snapshot, (int)from, (int)shard, m->differential ? "delta" : "full");
+        trmi_snapshot_file_path(server->folder, m, (uint32_t)from, (uint32_t)shard, path,
+                                sizeof path);
         uint64_t value = strtoull(digest, &end, 16);
         if (*end != '\0' || end == digest) {
             return TRMI_FAIL(err, TRM_CORRUPT, "%s: file %zu: digest '%.40s'", m->path, i, digest);
@@ -546,8 +545,8 @@ trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
             continue;
         }
         status = load_chain(server, snapshot, err);
-        if (status == TRM_INVALID || status == TRM_NOMEM) {
-            return status;
+        if (status == TRM_INVALID || status == TRM_NOMEM || status == TRM_UNSUPPORTED) {
+            return status; /* an older one would not be accepted either */
         }
         if (status != TRM_OK) {
             skipped = skipped.status == TRM_OK ? *err : skipped;

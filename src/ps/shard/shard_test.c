@@ -315,7 +315,7 @@ static void snapshot_files_hold_the_state_of_their_moment(void **state) {
     uint64_t n = 0;
     for (uint32_t number = 1; number <= 4; number++) {
         char name[32];
-        snprintf(name, sizeof name, "cut-%u", number);
+        snprintf(name, sizeof name, "snapshot-%u", number);
         CHECK_OK(trmi_os_make_dirs(NULL, in_folder(name), &err), err);
         for (int i = 0; i < 130; i++) {
             advance_table(shard, ++n);

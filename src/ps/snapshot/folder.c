@@ -93,8 +93,7 @@ static trm_status load_snapshot(trm_ps_folder *f, const trmi_snapshot_manifest *
             server < 0 || server >= m->servers || shard < 0 || shard >= m->shards) {
             return TRMI_FAIL(err, TRM_CORRUPT, "%s: file %zu is no file", m->path, i);
         }
-        snprintf(path, sizeof path, "%s/cut-%06u/server-%d-shard-%d.%s", f->path, m->snapshot,
-                 (int)server, (int)shard, m->differential ? "delta" : "full");
+        trmi_snapshot_file_path(f->path, m, (uint32_t)server, (uint32_t)shard, path, sizeof path);
         TRMI_TRY(load_file(f, m, (uint32_t)(server * m->shards + shard), path,
                            strtoull(digest, NULL, 16), err));
     }

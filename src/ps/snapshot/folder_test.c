@@ -128,7 +128,7 @@ static void damage_is_named(void) {
     char path[128];
     uint8_t *data;
     size_t bytes;
-    snprintf(path, sizeof path, "%s/cut-000001/server-1-shard-0.full", folder);
+    snprintf(path, sizeof path, "%s/snapshot-000001/server-1-shard-0.full", folder);
     CHECK_OK(trmi_os_read_file(path, 1 << 26, &data, &bytes, &err), err);
     data[bytes / 2] ^= 1;
     CHECK_OK(trmi_os_replace_file(NULL, path, data, bytes, &err), err);
@@ -137,9 +137,9 @@ static void damage_is_named(void) {
                 "server-1-shard-0.full: block");
 }
 
-/* Files with a number that no snapshot has are an error, for readers and for a server; other names
- * are left alone. */
-static void check_number(const char *name, const char *said) {
+/* Checks that a further file of the folder is refused by readers and by a server (status TRM_OK: is
+ * left alone). */
+static void check_file(const char *name, const char *text, trm_status status, const char *said) {
     trm_error err;
     trm_ps_folder *f;
     trm_ps_server *refused;
@@ -152,10 +152,10 @@ static void check_number(const char *name, const char *said) {
                                      .initial = initial,
                                      .log_pushes = TRM_ON};
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    CHECK_OK(trmi_os_replace_file(NULL, path, "", 0, &err), err);
-    if (said != NULL) {
-        CHECK_FAILS(trm_ps_folder_open(folder, &reads, &f, &err), TRM_CORRUPT, err, said);
-        CHECK_FAILS(trm_ps_server_start(&o, &refused, &err), TRM_CORRUPT, err, said);
+    CHECK_OK(trmi_os_replace_file(NULL, path, text, strlen(text), &err), err);
+    if (status != TRM_OK) {
+        CHECK_FAILS(trm_ps_folder_open(folder, &reads, &f, &err), status, err, said);
+        CHECK_FAILS(trm_ps_server_start(&o, &refused, &err), status, err, said);
     } else {
         CHECK_OK(trm_ps_folder_open(folder, &reads, &f, &err), err);
         trm_ps_folder_close(f);
@@ -165,12 +165,20 @@ static void check_number(const char *name, const char *said) {
     assert_int_equal(unlink(path), 0);
 }
 
-static void numbers_of_no_snapshot(void) {
-    check_number("log/server-0-of-3-shard-0-of-2-cut-4294967295.log", "4294967295");
-    check_number("log/server-0-of-3-shard-0-of-2-cut-18446744073709551615.log", "the number of no");
-    check_number("MANIFEST-4294967295.json", "at most 99999999 expected");
-    check_number("log/server-0-of-3-shard-0-of-2-cut-4294967295.log.old", NULL);
-    check_number("MANIFEST-4294967295.json.old", NULL);
+static void other_files_are_named(void) {
+    check_file("log/server-0-of-3-shard-0-of-2-snapshot-4294967295.log", "", TRM_CORRUPT,
+               "4294967295");
+    check_file("log/server-0-of-3-shard-0-of-2-snapshot-18446744073709551615.log", "", TRM_CORRUPT,
+               "the number of no");
+    check_file("log/server-0-of-3-shard-0-of-2-snapshot-4294967295.log.old", "", TRM_OK, NULL);
+    check_file("MANIFEST-4294967295.json", "", TRM_CORRUPT, "at most 99999999 expected");
+    check_file("MANIFEST-4294967295.json.old", "", TRM_OK, NULL);
+    /* version 0.1 */
+    check_file("log/server-0-of-3-shard-0-of-2-cut-000000.log", "", TRM_UNSUPPORTED,
+               "a log of Trireme 0.1");
+    check_file("log/server-0-of-3-shard-0-of-2-cut-000000.log.old", "", TRM_OK, NULL);
+    check_file("MANIFEST-000009.json", "{\"format\": 1, \"cut\": 9}", TRM_UNSUPPORTED,
+               "format 1 (expected 2)");
 }
 
 static void a_folder_shows_what_servers_have(void **state) {
@@ -267,7 +275,7 @@ static void a_folder_shows_what_servers_have(void **state) {
     CHECK_OK(trm_ps_checkpoint(client[0], true, &result, &err), err);
     end_job(2);
     a_job_of_another_form();
-    numbers_of_no_snapshot();
+    other_files_are_named();
     damage_is_named();
     CHECK_OK(trmi_os_remove_tree(NULL, folder, &err), err);
 }

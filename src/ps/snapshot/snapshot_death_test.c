@@ -280,9 +280,9 @@ static void a_snapshot_that_nobody_waits_for_is_let_end(void **state) {
     pthread_t reader;
     const trmi_ps_note hold = {.value = {TRMI_ORDER_HOLD}};
     snprintf(path, sizeof path, "%s/pipe", folder);
-    snprintf(pipe, sizeof pipe, "%s/cut-000001", path);
+    snprintf(pipe, sizeof pipe, "%s/snapshot-000001", path);
     CHECK_OK(trmi_os_make_dirs(NULL, pipe, &err), err);
-    snprintf(pipe, sizeof pipe, "%s/cut-000001/server-1-shard-1.full.tmp", path);
+    snprintf(pipe, sizeof pipe, "%s/snapshot-000001/server-1-shard-1.full.tmp", path);
     assert_int_equal(mkfifo(pipe, 0600), 0);
     j = (job){.options = {.servers = 2, .shards = 2, .folder = path}};
     start_servers(&j);

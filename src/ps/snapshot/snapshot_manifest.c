@@ -22,6 +22,16 @@
 /* Bytes of a manifest that are read, at most. */
 enum { MANIFEST_BYTES_MAX = 64 << 20 };
 
+void trmi_snapshot_folder(const char *folder, uint32_t snapshot, char *path, size_t size) {
+    snprintf(path, size, "%s/snapshot-%06u", folder, snapshot);
+}
+
+void trmi_snapshot_file_path(const char *folder, const trmi_snapshot_manifest *manifest,
+                             uint32_t server, uint32_t shard, char *path, size_t size) {
+    snprintf(path, size, "%s/snapshot-%06u/server-%u-shard-%u.%s", folder, manifest->snapshot,
+             server, shard, manifest->differential ? "delta" : "full");
+}
+
 void trmi_manifest_path(const char *folder, uint32_t snapshot, char *path, size_t size) {
     snprintf(path, size, "%s/MANIFEST-%06u.json", folder, snapshot);
 }
@@ -92,12 +102,20 @@ trm_status trmi_manifest_read(const char *folder, uint32_t snapshot, trmi_snapsh
     json_error_t why;
     out->root = json_loadb((const char *)text, bytes, JSON_REJECT_DUPLICATES, &why);
     trmi_free(text);
-    json_int_t number = 0, servers = 0, shards = 0;
+    json_int_t number = 0, servers = 0, shards = 0, format = 0;
     int differential = 0;
     json_t *files = NULL;
+    if (json_unpack(out->root, "{s:I}", "format", &format) == 0 && format != TRMI_SNAPSHOT_FORMAT) {
+        json_decref(out->root);
+        out->root = NULL;
+        return TRMI_FAIL(err, TRM_UNSUPPORTED,
+                         "%s: format %lld (expected %d); the version of Trireme that wrote the "
+                         "folder can read it",
+                         out->path, (long long)format, TRMI_SNAPSHOT_FORMAT);
+    }
     /* The manifest is incomplete, or of another snapshot. */
     if (out->root == NULL ||
-        json_unpack(out->root, "{s:I,s:b,s:I,s:I,s:o}", "cut", &number, "differential",
+        json_unpack(out->root, "{s:I,s:b,s:I,s:I,s:o}", "snapshot", &number, "differential",
                     &differential, "servers", &servers, "shards", &shards, "files", &files) != 0 ||
         number != snapshot || servers < 1 || shards < 1 || servers * shards > TRMI_PS_SHARDS_MAX ||
         json_array_size(files) != (size_t)(servers * shards)) {
@@ -113,8 +131,23 @@ trm_status trmi_manifest_read(const char *folder, uint32_t snapshot, trmi_snapsh
 }
 
 void trmi_log_name_path(const char *folder, const trmi_log_name *log, char *path, size_t size) {
-    snprintf(path, size, "%s/log/server-%u-of-%u-shard-%u-of-%u-cut-%06u.log", folder, log->server,
-             log->servers, log->shard, log->shards, log->snapshot);
+    snprintf(path, size, "%s/log/server-%u-of-%u-shard-%u-of-%u-snapshot-%06u.log", folder,
+             log->server, log->servers, log->shard, log->shards, log->snapshot);
+}
+
+/* Checks that a file is no log of version 0.1, whose names said "cut": a server that passes over
+ * its log would begin without the updates in it.   errors  UNSUPPORTED */
+static trm_status check_no_older_log(const char *folder, const char *name, trm_error *err) {
+    unsigned unused;
+    int length = 0;
+    (void)sscanf(name, "server-%u-of-%u-shard-%u-of-%u-cut-%u.log%n", &unused, &unused, &unused,
+                 &unused, &unused, &length);
+    return length == 0 || name[length] != '\0'
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_UNSUPPORTED,
+                           "%s: %.100s is a log of Trireme 0.1 (expected ...-snapshot-N.log); that "
+                           "version can read it",
+                           folder, name);
 }
 
 /* Contract in snapshot_manifest.h. Files with other names are not the server's and are left
@@ -134,13 +167,15 @@ trm_status trmi_logs_each(const char *folder,
         trmi_log_name log;
         uint64_t number;
         int length = 0;
-        if (sscanf(entry->d_name, "server-%u-of-%u-shard-%u-of-%u-cut-%" SCNu64 ".log%n",
+        if (sscanf(entry->d_name, "server-%u-of-%u-shard-%u-of-%u-snapshot-%" SCNu64 ".log%n",
                    &log.server, &log.servers, &log.shard, &log.shards, &number, &length) == 5 &&
             length > 0 && entry->d_name[length] == '\0') {
             status = check_number(path, entry->d_name, number, err);
             log.snapshot = (uint32_t)number;
             trmi_log_name_path(folder, &log, file, sizeof file);
             status = status == TRM_OK ? use(context, &log, file, err) : status;
+        } else {
+            status = check_no_older_log(path, entry->d_name, err);
         }
     }
     closedir(dir);

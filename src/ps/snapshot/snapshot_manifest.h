@@ -11,6 +11,8 @@
 /* Largest number of a snapshot, and of a log: a server tries all numbers from the snapshot that it
  * has loaded to its newest log. */
 enum { TRMI_SNAPSHOT_NUMBER_MAX = 99999999 };
+/* The member "format" of a manifest. In format 1, of version 0.1, the names of files said "cut". */
+enum { TRMI_SNAPSHOT_FORMAT = 2 };
 
 /* A parsed manifest. */
 typedef struct trmi_snapshot_manifest {
@@ -21,10 +23,15 @@ typedef struct trmi_snapshot_manifest {
     bool differential;        /* holds what changed since the snapshot before */
 } trmi_snapshot_manifest;
 
+/* Writes the path of the folder of a snapshot's files: "FOLDER/snapshot-000002". */
+void trmi_snapshot_folder(const char *folder, uint32_t snapshot, char *path, size_t size);
+/* Writes the path of the file of a shard in a complete snapshot. */
+void trmi_snapshot_file_path(const char *folder, const trmi_snapshot_manifest *manifest,
+                             uint32_t server, uint32_t shard, char *path, size_t size);
 /* Writes the path of a snapshot's manifest. */
 void trmi_manifest_path(const char *folder, uint32_t snapshot, char *path, size_t size);
 /* Reads and checks a manifest.
- *   errors  IO, CORRUPT
+ *   errors  IO, CORRUPT; UNSUPPORTED: another format
  *   owns    the caller: json_decref(out->root) */
 trm_status trmi_manifest_read(const char *folder, uint32_t snapshot, trmi_snapshot_manifest *out,
                               trm_error *err);
@@ -44,7 +51,8 @@ typedef struct trmi_log_name {
 void trmi_log_name_path(const char *folder, const trmi_log_name *log, char *path, size_t size);
 /* Calls `use` on each log of the folder, in no order, until it fails. Files with other names are
  * left out.
- *   errors  IO, those of `use`; CORRUPT: a number above TRMI_SNAPSHOT_NUMBER_MAX */
+ *   errors  IO, those of `use`; CORRUPT: a number above TRMI_SNAPSHOT_NUMBER_MAX; UNSUPPORTED: a log
+ *           of version 0.1 */
 trm_status trmi_logs_each(const char *folder,
                           trm_status (*use)(void *context, const trmi_log_name *log,
                                             const char *path, trm_error *err),
