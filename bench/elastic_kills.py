@@ -9,7 +9,8 @@ random moments (SIGKILL), or leave (SIGTERM, --leaves: which part), each until o
 starts a rank that has died again, so often, and it joins the others. One process that has the state of the model is always left
 alone: when the last one dies, or is asked to leave, the job ends, as it has to. Counted: jobs that hang or fail, weights
 that differ from the undisturbed ones, losses of steps that differ (a lost or doubled sample changes
-them) or steps that nobody has reported, steps redone (also the most that one change has cost), the seconds from a kill until the others notice it (detection), from there
+them) or steps that nobody has reported, steps redone (also the most that one change has cost, which is 1), changes after which the job went
+back behind a step that was reported (went_back), ranks that the others have lost although they were not killed (crashes), the seconds from a kill until the others notice it (detection), from there
 to the end of the next step, and the seconds that the members of the job wait while processes join. mlp-slices, mlp-split, mlp-cuts
 (dataset_strategy) and mlp-stages are jobs in which no rank has the whole state. In rank-split, rank-stages and rank-slices each rank keeps its
 batch (--elastic-batch rank): the weights are those of no other job, so steps and rates tell that each sample of an epoch was used once. In
@@ -81,7 +82,7 @@ class Job:
         kind = self.model = MODELS[model]
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
-        self.folder, self.steps, self.kills, self.leaves = folder, kind.steps, [], 0
+        self.folder, self.ranks, self.steps, self.kills, self.leaves = folder, ranks, kind.steps, [], 0
         self.least = kind.least(ranks)
         self.hang_seconds = options.hang
         self.starts = {}  # of processes, by rank
@@ -137,6 +138,31 @@ class Job:
             return self.wrong_epochs(steps)
         near = NEAR if self.model.check == "near" else 0
         return sum(1 for e in steps if not abs(losses.get(e["global_step"], 1e9) - e["loss"]) <= near)
+
+    def crashes(self):
+        """Counts the ranks that the others have lost, beyond those that this program has killed."""
+        alive, lost = set(range(self.ranks)), 0
+        for event in self.events():
+            if event.get("event") == "membership":  # of rank 0 then; one that has just become it may name a rank again
+                gone = alive & set(event["lost"])
+                lost += len(gone)
+                alive = alive - gone - set(event["left"]) | set(event["joined"])
+        return max(0, lost - (len(self.kills) - self.leaves))
+
+    def went_back(self):
+        """Counts changes after which the first step is one before the last that had been reported: more was done again than the interrupted step.
+        Where only spare ranks are left, they go back to where their epoch began."""
+        count = last = 0
+        change, active = None, None
+        for event in self.events():
+            if event.get("event") == "membership":
+                gone = len(event["lost"]) + len(event["left"])
+                change = event if active is None or gone < active else None
+                active = event["ranks"] - event["spare"]
+            elif event.get("event") == "step":
+                count += change is not None and event["global_step"] < last
+                change, last = None, event["global_step"]
+        return count
 
     def wrong_epochs(self, steps):
         """Counts epochs that have used more samples than there are, or left more than a step has. The rate of a step is that of the first ranks
@@ -261,7 +287,7 @@ def main():
     top = tempfile.mkdtemp(prefix="elastic")
     pathlib.Path(top, "text.txt").write_text(" ".join(str(i * i) for i in range(8000)))
     totals = dict(jobs=0, kills=0, leaves=0, joins=0, hangs=0, slow=0, failures=0, wrong_weights=0, wrong_losses=0,
-                  memberships=0, redone_steps=0, redone_worst=0)
+                  crashes=0, went_back=0, memberships=0, redone_steps=0, redone_worst=0)
     recovery, noticed, waits, steps_of, references, begin = [], [], [], {}, {}, time.monotonic()
     cases = [(m, int(n)) for m in options.models.split(",") for n in options.ranks.split(",")]
     for model, ranks in cases:
@@ -303,13 +329,19 @@ def main():
             totals["wrong_losses"] += 1
             bad = bad or "other losses"
         changes = [e for e in job.events() if e.get("event") == "membership"]
+        crashes, back = job.crashes(), job.went_back()
+        bad = bad or (f"{crashes} ranks lost that were not killed" if crashes else f"{back} changes went back" if back else None)
+        totals["crashes"] += crashes
+        totals["went_back"] += back
+        redone = max([0] + [e["redone_steps"] for e in changes])
+        bad = bad or (f"{redone} steps done again in one change" if redone > 1 else None)
         totals["jobs"] += 1
         totals["kills"] += len(job.kills)
         totals["leaves"] += job.leaves
         totals["memberships"] += len(changes)
         totals["joins"] += sum(len(e["joined"]) for e in changes)
         totals["redone_steps"] += sum(e["redone_steps"] for e in changes)
-        totals["redone_worst"] = max([totals["redone_worst"]] + [e["redone_steps"] for e in changes])
+        totals["redone_worst"] = max(totals["redone_worst"], redone)
         waits += [e["seconds"] for e in changes if e["joined"] and not e["lost"] and not e["left"]]
         print(f"{model} {ranks} ranks, killed {job.kills}: {bad or 'good'}", flush=True)
         if bad and options.keep:
@@ -324,8 +356,8 @@ def main():
         totals["join_wait_seconds_worst"] = max(waits)
     shutil.rmtree(top)
     print(json.dumps(totals))
-    wrong = ("hangs", "slow", "failures", "wrong_weights", "wrong_losses")
-    sys.exit(1 if any(totals[w] for w in wrong) else 0)
+    wrong = ("hangs", "slow", "failures", "wrong_weights", "wrong_losses", "crashes", "went_back")
+    sys.exit(1 if any(totals[w] for w in wrong) or totals["redone_worst"] > 1 else 0)
 
 
 main()
