@@ -1692,6 +1692,7 @@ class trm_callback(Structure):
     destroy: frees the context; NULL = nothing to free
     context: for the hooks
     last: its hooks run after those of all others (a checkpoint must hold their state)
+    together: what its hooks do by calls of all ranks, and when, such as "checkpoints every 100 steps"; NULL: nothing. Lives as long as the context. A process that comes to an elastic job with callbacks of other texts is refused, because its calls would not meet those of the ranks
     """
 
 
@@ -3128,6 +3129,7 @@ trm_callback._fields_ = [
     ('destroy', CFUNCTYPE(None, c_void_p)),
     ('context', c_void_p),
     ('last', c_bool),
+    ('together', c_char_p),
 ]
 trm_train_options._fields_ = [
     ('data', c_void_p),

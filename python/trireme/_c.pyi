@@ -1340,6 +1340,7 @@ class trm_callback(Structure):
     destroy: Any
     context: Any
     last: bool
+    together: Optional[bytes]
 
 class trm_train_options(Structure):
     data: Any

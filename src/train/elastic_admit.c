@@ -6,8 +6,9 @@
  *                       -> each process that has come compares -> all learn who fits
  *
  * A process that comes is started by hand or by another launcher, where a wrong flag is easily
- * made. It would train on other samples, or by another rule, and no sum would tell. The samples of
- * a step need no comparison: they come with the state. */
+ * made. It would train on other samples, or by another rule, and no sum would tell; or it would
+ * save or evaluate after other steps than the ranks, and all would fail. The samples of a step need
+ * no comparison: they come with the state. */
 #include "train/elastic_state.h"
 #include "train/job/job.h"
 
@@ -17,13 +18,17 @@
 #include "comm/api/communicator.h"
 #include "data/pipeline/dataset.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* What a process tells of its job beside the text. Sent as bytes. */
 typedef struct admission_terms {
     int64_t comes, bytes; /* bytes: of the text */
-    int64_t seed, order, until_epoch, until_step, accumulate;
+    int64_t seed, order, until_epoch, until_step, accumulate, sink, profile;
     uint64_t ways; /* hash of how ranks share the work */
+    uint64_t together;
+    /* texts of the callbacks (trm_callback), cut at the end of the array, and their hash */
+    char callbacks[320];
 } admission_terms;
 
 trm_status trmi_elastic_describe(trm_model *model, const trm_dataset *data, trm_error *err) {
@@ -64,17 +69,38 @@ static uint64_t hash_ways(const trm_parallel_options *asked) {
     return hash_text(hash, asked->pipeline.begins);
 }
 
+/* Joins the texts of what the callbacks of a run do together. */
+static void describe_callbacks(const trm_train_options *run, admission_terms *terms) {
+    size_t used = 0;
+    terms->together = TRMI_HASH_BEGIN;
+    for (int32_t i = 0; i < TRM_MAX_CALLBACKS; i++) {
+        const char *text = run->callbacks[i].together;
+        if (text == NULL) {
+            continue;
+        }
+        terms->together = hash_text(terms->together, text);
+        if (used < sizeof terms->callbacks) {
+            used += (size_t)snprintf(terms->callbacks + used, sizeof terms->callbacks - used,
+                                     "%s%s", used > 0 ? "; " : "", text);
+        }
+    }
+}
+
 /* Describes this process. */
 static admission_terms make_terms(const trm_model *model, const trm_train_options *run) {
     const trmi_elastic_model *e = model->elastic;
-    return (admission_terms){.comes = e->comes,
+    admission_terms terms = {.comes = e->comes,
                              .bytes = (int64_t)e->described.length + 1,
                              .seed = (int64_t)model->options.exec.seed,
                              .order = (int64_t)run->data->order.seed,
                              .until_epoch = run->until_epoch,
                              .until_step = run->until_step,
                              .accumulate = trmi_accumulate(model),
+                             .sink = run->sink,
+                             .profile = run->profile != NULL,
                              .ways = hash_ways(&e->asked)};
+    describe_callbacks(run, &terms);
+    return terms;
 }
 
 /* Compares the terms of this process with those of the job.   errors  INVALID */
@@ -87,13 +113,21 @@ static trm_status compare_terms(const admission_terms *mine, const admission_ter
                    {"the seed of the order of samples", mine->order, job->order},
                    {"the last epoch (until_epoch)", mine->until_epoch, job->until_epoch},
                    {"the last step (until_step)", mine->until_step, job->until_step},
-                   {"batches of an update (accumulate)", mine->accumulate, job->accumulate}};
+                   {"batches of an update (accumulate)", mine->accumulate, job->accumulate},
+                   {"sink mode", mine->sink, job->sink},
+                   {"whether a timeline is recorded", mine->profile, job->profile}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (numbers[i].found != numbers[i].expected) {
             return TRMI_FAIL(err, TRM_INVALID, "%s differs (found %lld, the job has %lld)",
                              numbers[i].name, (long long)numbers[i].found,
                              (long long)numbers[i].expected);
         }
+    }
+    if (mine->together != job->together) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "what callbacks do on all ranks differs (found \"%s\", the job has \"%s\")",
+            mine->callbacks, job->callbacks);
     }
     return mine->ways == job->ways
                ? TRM_OK

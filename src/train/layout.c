@@ -328,7 +328,7 @@ static const uint32_t layout[] = {
     SIZE(trm_callback), AT(trm_callback, on_begin), AT(trm_callback, on_epoch_begin), AT(trm_callback, on_gradients),
     AT(trm_callback, on_step_end), AT(trm_callback, on_epoch_end), AT(trm_callback, on_evaluated), AT(trm_callback, on_checkpoint),
     AT(trm_callback, on_membership), AT(trm_callback, on_end), AT(trm_callback, destroy), AT(trm_callback, context),
-    AT(trm_callback, last),
+    AT(trm_callback, last), AT(trm_callback, together),
     SIZE(trm_train_options), AT(trm_train_options, data), AT(trm_train_options, until_epoch), AT(trm_train_options, until_step),
     AT(trm_train_options, sink), AT(trm_train_options, profile), AT(trm_train_options, callbacks),
     SIZE(trm_model_checkpoint_options), AT(trm_model_checkpoint_options, directory), AT(trm_model_checkpoint_options, every_steps),

@@ -539,6 +539,7 @@ static trm_status run_with_changes(trmi_run *r, trm_error *err) {
         /* The set of ranks has changed, and so the executor. Callbacks learn of it, then the run
          * begins again; a spare rank has no samples and goes to `finish` at once. */
         r->progress.loss_scale = NULL;
+        trmi_profile_attach(r->profile);
         status = CALL(r, on_membership, err);
         if (status == TRM_OK && !r->changes->is_spare(r->model)) {
             status = run_and_finish(r, err);

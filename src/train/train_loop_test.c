@@ -342,7 +342,7 @@ static void on_destroy(void *context) { ((witness *)context)->destroyed++; }
 static trm_callback watch_with(witness *w) {
     return (trm_callback){
         on_begin, on_epoch_begin, on_gradients, on_step_end, on_epoch_end, on_evaluated, NULL,
-        NULL,     on_end,         on_destroy,   w,           false};
+        NULL,     on_end,         on_destroy,   w,           false,        NULL};
 }
 
 static void callbacks_are_called_in_turn(void **state) {

@@ -172,7 +172,7 @@ trm_callback trm_metrics_recorder(const char *path, int64_t every) {
 /* State of trm_tensorboard. */
 typedef struct board {
     trm_tensorboard_options options; /* directory: a copy */
-    char *directory;
+    char *directory, together[64];
     trm_events *events;
     bool warned;
 } board;
@@ -309,11 +309,14 @@ trm_callback trm_tensorboard(const trm_tensorboard_options *options) {
     b->options = *options;
     b->options.every_steps = options->every_steps > 0 ? options->every_steps : 100;
     b->directory = copy;
+    snprintf(b->together, sizeof b->together, "histograms every %lld epochs",
+             (long long)options->histogram_epochs);
     return (trm_callback){.on_begin = board_begin,
                           .on_step_end = board_step,
                           .on_epoch_end = board_epoch,
                           .on_evaluated = board_evaluated,
                           .on_end = board_end,
                           .destroy = board_destroy,
-                          .context = b};
+                          .context = b,
+                          .together = options->histogram_epochs > 0 ? b->together : NULL};
 }

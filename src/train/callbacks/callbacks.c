@@ -150,6 +150,7 @@ typedef struct checkpoints {
     bool left_out;     /* rank 0: the newest save failed for lack of disk space, or of the lock */
     /* Position that the newest checkpoint holds; epoch -1 before the first. */
     int64_t epoch, epoch_step;
+    char together[96];
 } checkpoints;
 
 /* Opens the writer on rank 0, which locks the directory. `outwait`: true when the job begins, since
@@ -365,13 +366,18 @@ trm_callback trmi_model_checkpoint_on(const trmi_os *os,
     c->os = os;
     c->directory = directory;
     c->epoch = -1;
+    snprintf(c->together, sizeof c->together,
+             "checkpoints every %lld steps, %lld epochs, %g s and at the end",
+             (long long)options->every_steps, (long long)options->every_epochs,
+             options->every_seconds);
     return (trm_callback){.on_begin = checkpoint_begin,
                           .on_step_end = checkpoint_step,
                           .on_epoch_end = checkpoint_epoch,
                           .on_end = checkpoint_end,
                           .destroy = checkpoint_destroy,
                           .context = c,
-                          .last = true};
+                          .last = true,
+                          .together = c->together};
 }
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
@@ -380,6 +386,7 @@ trm_callback trmi_model_checkpoint_on(const trmi_os *os,
 typedef struct evaluator {
     trm_dataset *data;
     int64_t every;
+    char together[96];
 } evaluator;
 
 /* Evaluates the model at the end of every `every`-th epoch and passes the result to all
@@ -404,10 +411,21 @@ trm_callback trm_evaluate_every(trm_dataset *data, int64_t every_epochs) {
         return trmi_callback_no_memory();
     }
     *e = (evaluator){.data = data, .every = every_epochs > 0 ? every_epochs : 1};
-    return (trm_callback){.on_epoch_end = evaluate_epoch, .destroy = trmi_free, .context = e};
+    snprintf(e->together, sizeof e->together, "evaluations of %lld samples every %lld epochs",
+             (long long)trm_dataset_sample_count(data), (long long)e->every);
+    return (trm_callback){.on_epoch_end = evaluate_epoch,
+                          .destroy = trmi_free,
+                          .context = e,
+                          .together = e->together};
 }
 
 /* ---- early stop ------------------------------------------------------------------------------ */
+
+/* State of trm_early_stop. */
+typedef struct early_stop {
+    trm_early_stop_options options;
+    char together[96];
+} early_stop;
 
 #define NOTE_BEST "early_stop.best"
 #define NOTE_BAD "early_stop.without_improvement"
@@ -432,7 +450,7 @@ static trm_status compare_with_best(const trm_early_stop_options *o, const trm_p
 
 /* Compares the epoch's loss with the best one, where the training loss is watched. */
 static trm_status stop_epoch(void *context, const trm_progress *p, trm_error *err) {
-    return compare_with_best(context, p, (double)p->loss, err);
+    return compare_with_best(&((const early_stop *)context)->options, p, (double)p->loss, err);
 }
 
 /* Refuses to watch evaluations where no callback evaluates.
@@ -449,7 +467,7 @@ static trm_status need_evaluations(void *context, const trm_progress *p, trm_err
 /* Watches an evaluation.
  *   errors  INVALID: top-1 is watched and the model has none */
 static trm_status stop_evaluated(void *context, const trm_progress *p, trm_error *err) {
-    const trm_early_stop_options *o = context;
+    const trm_early_stop_options *o = &((const early_stop *)context)->options;
     if (o->watch == TRM_WATCH_TOP1 && !p->evaluation->has_top) {
         return TRMI_FAIL(
             err, TRM_INVALID,
@@ -463,16 +481,21 @@ static trm_status stop_evaluated(void *context, const trm_progress *p, trm_error
  * after evaluations. */
 trm_callback trm_early_stop(const trm_early_stop_options *options) {
     TRMI_NEED_OR(trmi_callback_unusable(), NULL, options);
-    if (options->patience < 0) {
+    if (options->patience < 0 || (unsigned)options->watch > TRM_WATCH_LOSS) {
         return trmi_callback_unusable();
     }
-    trm_early_stop_options *o = trmi_alloc(sizeof *o);
-    if (o == NULL) {
+    static const char *const watched[] = {[TRM_WATCH_EVALUATION_LOSS] = "loss of evaluations",
+                                          [TRM_WATCH_TOP1] = "top-1",
+                                          [TRM_WATCH_LOSS] = "loss"};
+    early_stop *e = trmi_alloc(sizeof *e);
+    if (e == NULL) {
         return trmi_callback_no_memory();
     }
-    *o = *options;
-    trm_callback c = {.destroy = trmi_free, .context = o};
-    if (o->watch == TRM_WATCH_LOSS) {
+    *e = (early_stop){.options = *options};
+    snprintf(e->together, sizeof e->together, "early stop: %s, %lld without a gain of %g",
+             watched[options->watch], (long long)options->patience, options->min_delta);
+    trm_callback c = {.destroy = trmi_free, .context = e, .together = e->together};
+    if (options->watch == TRM_WATCH_LOSS) {
         c.on_epoch_end = stop_epoch;
     } else {
         c.on_begin = need_evaluations;

@@ -36,6 +36,18 @@ struct trmi_profile {
     char path[4096];
 };
 
+/* Contract in profile.h. A change of ranks has made executor and communicator anew. */
+void trmi_profile_attach(trmi_profile *p) {
+    if (p == NULL) {
+        return;
+    }
+    p->model->train.exec->trace = p->trace;
+    atomic_store(&p->data->trace, p->trace);
+    if (trmi_model_comm(p->model) != NULL) {
+        trmi_comm_set_trace(trmi_model_comm(p->model), p->trace);
+    }
+}
+
 /* Creates the recorder and attaches it to executor, dataset and communicator (contract in
  * profile.h). */
 trm_status trmi_profile_begin(trm_model *model, trm_dataset *data, const char *path,
@@ -61,11 +73,7 @@ trm_status trmi_profile_begin(trm_model *model, trm_dataset *data, const char *p
     p->begin = trmi_os_now();
     /* The first track stands at the top of the viewer. */
     (void)trmi_trace_track(p->trace, "steps");
-    model->train.exec->trace = p->trace;
-    atomic_store(&data->trace, p->trace);
-    if (trmi_model_comm(model) != NULL) {
-        trmi_comm_set_trace(trmi_model_comm(model), p->trace);
-    }
+    trmi_profile_attach(p);
     *out = p;
     return TRM_OK;
 }
@@ -75,10 +83,13 @@ trmi_trace *trmi_profile_trace(const trmi_profile *profile) {
 }
 
 /* Detaches the recorder, so that it can be read and freed. The seek ends the prefetch threads,
- * which may still hold it; they start again with the next batch. */
+ * which may still hold it; they start again with the next batch. There is no executor where a
+ * change of ranks has failed. */
 static trm_status detach_recorder(trmi_profile *p, trm_error *err) {
     int64_t epoch, index;
-    p->model->train.exec->trace = NULL;
+    if (p->model->train.exec != NULL) {
+        p->model->train.exec->trace = NULL;
+    }
     if (trmi_model_comm(p->model) != NULL) {
         trmi_comm_set_trace(trmi_model_comm(p->model), NULL);
     }

@@ -16,6 +16,9 @@ typedef struct trmi_profile trmi_profile;
  *   errors  NOMEM, INVALID: the path is too long */
 trm_status trmi_profile_begin(trm_model *model, trm_dataset *data, const char *path,
                               trmi_profile **out, trm_error *err);
+/* Attaches the recorder to the executor and the communicator that a change of ranks has made. NULL
+ * is accepted. */
+void trmi_profile_attach(trmi_profile *profile);
 /* Returns the recorder, for events of the training loop itself; NULL without a profile. */
 trmi_trace *trmi_profile_trace(const trmi_profile *profile);
 /* Detaches the recorder and frees the profile. If `trained` is OK or CANCELLED, which all ranks
