@@ -670,7 +670,8 @@ static void set_hooks_due(trmi_run *r, bool due, uint64_t newest) {
 
 /* Contract in rank_changes.h. Captures this rank's state, then meets the other ranks until an epoch
  * begins: a rank that dies meanwhile makes the meeting fail, and it begins again without that
- * rank. Other errors end the training. */
+ * rank. Other errors end the training; those of a process that comes, for want of memory or
+ * descriptors, end this process alone: the others lose it, as if it had died. */
 static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
     if (!trm_elastic_can_recover(status)) {
@@ -693,6 +694,9 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
     } while (trm_elastic_can_recover(status) && trm_elastic_comm(e->job) != NULL);
     trmi_keep_mappings(false);
     trmi_elastic_end_change(e->job);
+    if (status != TRM_OK && before.epoch == 0) {
+        drop_programs(r); /* so that trm_model_train ends no communicator of the others */
+    }
     if (status == TRM_END) { /* this rank has left: the model is its own from now on */
         trm_error why = *err;
         TRMI_TRY(compile_model(r, NULL, 1, err));

@@ -3,7 +3,8 @@
  * ranks make their models or before they agree on the checkpoint that they resume. The others train
  * without it, with the bits of the undisturbed job; where batch norm is over groups of ranks, with
  * its weights. Rank 0 dies before its hooks have reported a step that counts: the next one reports
- * it. The ranks of an ended job do not begin it anew. */
+ * it. The ranks of an ended job do not begin it anew. A process that comes and cannot make its
+ * model for the ranks ends alone. */
 #include "check.h"
 
 #include "trireme/dist.h"
@@ -46,8 +47,8 @@ typedef struct outcome {
     char message[256];       /* of its error; "": none */
 } outcome;
 
-/* When a rank dies. */
-typedef enum moment { NEVER, MAKES_MODEL, RESUMES, TRAINS, ENDS_STEP, ENDS_EPOCH } moment;
+/* When a rank dies. JOINS: it fails when it makes its model for the ranks that it has joined. */
+typedef enum moment { NEVER, MAKES_MODEL, RESUMES, TRAINS, ENDS_STEP, ENDS_EPOCH, JOINS } moment;
 
 /* What the ranks of a job do. */
 typedef struct plan {
@@ -62,6 +63,7 @@ typedef struct plan {
     const char *folder;  /* that they resume and save in; NULL: neither */
     bool resumes, saves; /* from it, in it */
     bool refused;        /* no rank can make its model */
+    bool late;           /* one more process comes after step 1, and fails; then the job stops */
 } plan;
 
 static outcome *seen; /* [RANKS_MAX] */
@@ -74,7 +76,8 @@ static int32_t count_ranks(const plan *p) { return p->ranks > 0 ? p->ranks : RAN
 /* The task of a rank while it makes its model. */
 typedef struct maker {
     moment dies;
-    bool norm; /* features, and batch norm of them */
+    bool norm;      /* features, and batch norm of them */
+    int32_t builds; /* calls of build_network */
 } maker;
 
 /* Adds HIDDEN features with batch norm. */
@@ -94,12 +97,15 @@ static trm_node add_norm(trm_graph *g, trm_node x, int64_t samples) {
 /* Builds one linear layer. A rank that dies as it makes its model dies here: its peers are
  * compiling, or soon will be. */
 static trm_node build_network(trm_graph *g, const trm_inputs *inputs, void *context) {
-    const maker *how = context;
+    maker *how = context;
     trm_node x = trm_inputs_get(inputs, "image");
     const int64_t samples = trm_node_shape(g, x).dim[0];
     x = trm_reshape(g, x, trm_shape_of(samples, INPUTS));
     if (how->dies == MAKES_MODEL) {
         raise(SIGKILL);
+    }
+    if (how->dies == JOINS && ++how->builds == 2) { /* it has built the network for itself first */
+        return TRM_NO_NODE;
     }
     x = how->norm ? add_norm(g, x, samples) : x;
     const int64_t width = trm_node_shape(g, x).dim[1];
@@ -180,6 +186,9 @@ static void note_hook(const hook_task *task, volatile int32_t *hook) {
 static trm_status note_step(void *context, const trm_progress *p, trm_error *err) {
     const hook_task *task = context;
     const int64_t step = (int64_t)p->global_step;
+    if (task->plan->late && seen[count_ranks(task->plan)].message[0] != '\0') {
+        trm_model_request_stop(task->model);
+    }
     if (step > STEPS_MAX) {
         return TRM_OK;
     }
@@ -230,6 +239,7 @@ static trm_status finish_training(const plan *p, trm_elastic *job, moment dies, 
                                                          .on_membership = note_membership,
                                                          .context = &task};
     trm_status status = trm_model_train(model, &options, err);
+    status = status == TRM_CANCELLED && p->late ? TRM_OK : status;
     if (status == TRM_OK) {
         trm_exec *exec = trm_model_exec(model);
         trm_exec_read(exec, trm_exec_find(exec, "weight"), out->weights);
@@ -267,8 +277,9 @@ static trm_status train_model(const plan *p, trm_elastic *job, moment dies, outc
     return status;
 }
 
-/* One process of the job. */
-static int run_rank(const char *place, int32_t rank, const plan *p) {
+/* One process of the job. late: it comes with the number of rank `rank` when the job runs. */
+static int run_rank(const char *place, int32_t rank, const plan *p, bool late) {
+    outcome *own = &seen[late ? count_ranks(p) : rank];
     trm_error err;
     trm_cluster *cluster = NULL;
     trm_elastic *job = NULL;
@@ -280,14 +291,30 @@ static int run_rank(const char *place, int32_t rank, const plan *p) {
         .least = p->least};
     trm_status status = trm_cluster_create(&flags, &cluster, &err);
     status = status == TRM_OK ? trm_elastic_create(cluster, &options, &job, &err) : status;
-    const moment dies = rank == p->dies ? p->when : NEVER;
-    status = status == TRM_OK ? train_model(p, job, dies, &seen[rank], &err) : status;
-    if (status != TRM_OK) {
-        snprintf(seen[rank].message, sizeof seen[rank].message, "%s", err.message);
-    }
+    const moment dies = late ? JOINS : rank == p->dies ? p->when : NEVER;
+    status = status == TRM_OK ? train_model(p, job, dies, own, &err) : status;
     trm_elastic_destroy(job);
     trm_cluster_destroy(cluster);
+    if (status != TRM_OK) {
+        snprintf(own->message, sizeof own->message, "%s", err.message);
+    }
     return status == TRM_OK ? 0 : 1;
+}
+
+/* Runs one more process of the job, which fails, when the others have made a step. */
+static void run_late(const char *place, const plan *p) {
+    int status;
+    for (int32_t i = 0; seen[0].step_hooks[1] == 0 && i < 60000; i++) {
+        usleep(1000);
+    }
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        alarm(200);
+        _exit(run_rank(place, 1, p, true));
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
 }
 
 static void run_job(const plan *p) {
@@ -301,8 +328,11 @@ static void run_job(const plan *p) {
         assert_true(pids[r] >= 0);
         if (pids[r] == 0) {
             alarm(200);
-            _exit(run_rank(place, r, p));
+            _exit(run_rank(place, r, p, false));
         }
+    }
+    if (p->late) {
+        run_late(place, p);
     }
     for (int32_t r = 0; r < count_ranks(p); r++) {
         int status;
@@ -466,6 +496,19 @@ static void more_groups_than_ranks_are_refused(void **state) {
     (void)state;
 }
 
+/* A process that has come and cannot make its model for the ranks of the job ends alone: the others
+ * go on. */
+static void a_process_that_cannot_train_ends_alone(void **state) {
+    const plan p = {.ranks = 2, .dies = -1, .steps = 1000000, .late = true};
+    run_job(&p);
+    for (int32_t r = 0; r < p.ranks; r++) {
+        assert_int_equal(seen[r].done, 1);
+        assert_int_equal(seen[r].membership.ranks, p.ranks);
+        assert_true(seen[r].membership.epoch > 1); /* it had been let in */
+    }
+    (void)state;
+}
+
 static int make_board(void **state) {
     (void)state;
     void *memory = mmap(NULL, RANKS_MAX * sizeof *seen, PROT_READ | PROT_WRITE,
@@ -484,6 +527,7 @@ int main(void) {
                                        cmocka_unit_test(the_next_rank_0_reports_the_step),
                                        cmocka_unit_test(an_ended_job_does_not_begin_anew),
                                        cmocka_unit_test(groups_of_batch_norm_keep_their_samples),
-                                       cmocka_unit_test(more_groups_than_ranks_are_refused)};
+                                       cmocka_unit_test(more_groups_than_ranks_are_refused),
+                                       cmocka_unit_test(a_process_that_cannot_train_ends_alone)};
     return cmocka_run_group_tests(tests, make_board, remove_directory);
 }
