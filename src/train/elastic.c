@@ -690,6 +690,7 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
     trmi_keep_mappings(true); /* of the old programs, for the new ones */
     do {
         status = begin_epoch(r, &cause, &hooks_due, &newest, &times, err);
+        status = trmi_elastic_excuse_newcomer(e->job, status, err);
         cause = *err;
     } while (trm_elastic_can_recover(status) && trm_elastic_comm(e->job) != NULL);
     trmi_keep_mappings(false);

@@ -359,6 +359,22 @@ static trm_status prepare_meeting(epoch_meeting *m, trmi_join *join, trm_error *
     return TRM_OK;
 }
 
+/* Contract in elastic.h. Before a change, and on the process itself, all errors are their own. */
+trm_status trmi_elastic_excuse_newcomer(trm_elastic *e, trm_status status, trm_error *err) {
+    pthread_mutex_lock(&e->lock);
+    const bool names = e->base.list != NULL && err->rank >= 0 && err->rank < e->now.count;
+    const uint64_t id = names ? e->now.list[err->rank].id : e->me.id;
+    const bool excused = status != TRM_OK && id != e->me.id &&
+                         trmi_members_find(&e->base, e->me.id) >= 0 &&
+                         trmi_members_find(&e->base, id) < 0;
+    pthread_mutex_unlock(&e->lock);
+    if (!excused) {
+        return status;
+    }
+    err->status = TRM_PEER;
+    return TRM_PEER;
+}
+
 /* Meets the ranks of the present epoch and makes their communicator. *misfit: id of a process whose
  * options differ; 0: none. */
 static trm_status meet_members(trm_elastic *e, uint64_t *misfit, trm_error *err) {
@@ -379,6 +395,7 @@ static trm_status meet_members(trm_elastic *e, uint64_t *misfit, trm_error *err)
         *misfit = m.now.list[err->rank].id;
         status = err->status = TRM_PEER;
     }
+    status = trmi_elastic_excuse_newcomer(e, status, err);
     if (status == TRM_OK) {
         e->membership.epoch = m.now.epoch;
         e->membership.rank = e->bootstrap->rank;

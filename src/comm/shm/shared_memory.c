@@ -92,6 +92,11 @@ trm_status trmi_shared_open(int64_t pid, int32_t fd, size_t bytes, int *out, trm
     if (wrong == NULL) {
         snprintf(own, sizeof own, "/proc/self/fd/%d", looked);
         opened = open(own, O_RDWR | O_CLOEXEC);
+        if (opened < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+            trm_status status = TRMI_FAIL_SYS(err, "%s: cannot open the shared memory", path);
+            close(looked);
+            return status;
+        }
         wrong = opened < 0 ? "it cannot be written" : check_file(opened, bytes, &info);
     }
     close(looked);
