@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Timelines (base/trace.h): the writer, which formats events as JSON, and the recorder, which keeps
- * the events of a running program until its end. A written timeline is a list:
+ * the events of a running program until its end. A written timeline is a list, then a file:
  *
- *     put_begin   {"displayTimeUnit":"ms","traceEvents":[
  *     put_process   process 0 is called "rank 0"
  *     put_track     its track 0 is called "forward"
  *     put_event     an interval of that track, with begin and length
- *     put_end     ]}
+ *     put_file      {"displayTimeUnit":"ms","traceEvents":[ the list ]}
  *
  * The recorder allocates at creation only, so that recording does not disturb what it measures:
  * when it is full, events are counted and dropped, and names are cut to NAME_BYTES. One lock
@@ -27,10 +26,9 @@ enum { NAME_BYTES = 48, TRACKS_MAX = 64 };
 
 /* ---- the writer ---- */
 
-/* Begins an object of the list. A comma follows the object before it, if there is one: a text that
- * begins a list ends with a new line. */
+/* Begins an object of the list, after a comma if there is one before it. */
 static void begin_object(trmi_text *text, trmi_report *object) {
-    if (text->length > 0 && text->data[text->length - 1] != '\n') {
+    if (text->length > 0) {
         trmi_text_append(text, ",\n", 2);
     }
     trmi_report_begin_json(object, text);
@@ -57,10 +55,6 @@ static void put_name(trmi_text *text, const char *kind, int32_t process, int32_t
     trmi_report_open_object(&r, "args");
     trmi_report_put(&r, trmi_string("name", name));
     (void)trmi_report_end(&r);
-}
-
-void trmi_trace_put_begin(trmi_text *text) {
-    trmi_text_printf(text, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
 }
 
 void trmi_trace_put_process(trmi_text *text, int32_t process, const char *name) {
@@ -98,7 +92,19 @@ void trmi_trace_put_event(trmi_text *text, int32_t process, const trmi_trace_eve
     (void)trmi_report_end(&r);
 }
 
-void trmi_trace_put_end(trmi_text *text) { trmi_text_printf(text, "\n]}\n"); }
+void trmi_trace_put_file(trmi_text *file, const trmi_text *list) {
+    trmi_report r;
+    trmi_report_begin_json(&r, file);
+    trmi_report_put(&r, trmi_string("displayTimeUnit", "ms"));
+    trmi_report_open_array(&r, "traceEvents");
+    if (list->length > 0) {
+        trmi_report_break(&r, 0);
+        trmi_report_put(&r, trmi_json_value(NULL, list->data));
+    }
+    (void)trmi_report_end(&r);
+    trmi_text_append(file, "\n", 1);
+    file->failed = file->failed || list->failed;
+}
 
 /* ---- the recorder ---- */
 

@@ -22,13 +22,13 @@ typedef struct trmi_trace_event {
     int32_t track;
 } trmi_trace_event;
 
-/* A file consists of begin, names and events in any order, end. A text without a begin is a part of
- * a file; parts are joined by ",\n". */
-void trmi_trace_put_begin(trmi_text *text);
+/* Append to a list the name of a process, of a track, and an event, in any order. Lists of several
+ * ranks are joined by ",\n". */
 void trmi_trace_put_process(trmi_text *text, int32_t process, const char *name);
 void trmi_trace_put_track(trmi_text *text, int32_t process, int32_t track, const char *name);
 void trmi_trace_put_event(trmi_text *text, int32_t process, const trmi_trace_event *event);
-void trmi_trace_put_end(trmi_text *text);
+/* Writes a file with a list. A list for which memory was missing makes the file fail, too. */
+void trmi_trace_put_file(trmi_text *file, const trmi_text *list);
 
 /* ---- the recorder ---- */
 

@@ -9,7 +9,7 @@
 
 /* The text is valid JSON with the names and times of the events. */
 static void names_and_events_are_json(void **state) {
-    trmi_text text = {0};
+    trmi_text list = {0}, text = {0};
     const trmi_trace_event event = {.category = "compute",
                                     .name = "a \"b\"\n",
                                     .phase = "forward",
@@ -17,20 +17,20 @@ static void names_and_events_are_json(void **state) {
                                     .begin = 1.0000000014,
                                     .end = 2.0000000016,
                                     .track = 3};
-    trmi_trace_put_begin(&text);
-    trmi_trace_put_process(&text, 1, "rank 1");
-    trmi_trace_put_track(&text, 1, 3, "steps");
-    trmi_trace_put_event(&text, 1, &event);
-    trmi_trace_put_end(&text);
+    trmi_trace_put_process(&list, 1, "rank 1");
+    trmi_trace_put_track(&list, 1, 3, "steps");
+    trmi_trace_put_event(&list, 1, &event);
+    trmi_trace_put_file(&text, &list);
     json_t *root = json_loadb(text.data, text.length, JSON_REJECT_DUPLICATES, NULL);
-    const json_t *list = json_object_get(root, "traceEvents"), *last = json_array_get(list, 2);
-    assert_int_equal(json_array_size(list), 3);
+    const json_t *events = json_object_get(root, "traceEvents"), *last = json_array_get(events, 2);
+    assert_int_equal(json_array_size(events), 3);
     assert_string_equal(json_string_value(json_object_get(last, "name")), event.name);
     /* microseconds; begin and end are rounded to nanoseconds, not the length */
     assert_true(json_real_value(json_object_get(last, "ts")) == 1000000.001);
     assert_true(json_real_value(json_object_get(last, "dur")) == 1000000.001);
     assert_int_equal(json_integer_value(json_object_get(last, "tid")), 1000067);
     json_decref(root);
+    trmi_text_free(&list);
     trmi_text_free(&text);
 }
 
@@ -67,20 +67,20 @@ static void later_events_are_counted(void **state) {
         pthread_join(threads[i], NULL);
     }
     assert_int_equal(trmi_trace_dropped(trace), THREADS * EACH - ROOM);
-    trmi_text text = {0};
-    trmi_trace_put_begin(&text);
-    trmi_trace_put(trace, 0, 5, &text);
-    trmi_trace_put_end(&text);
+    trmi_text list = {0}, text = {0};
+    trmi_trace_put(trace, 0, 5, &list);
+    trmi_trace_put_file(&text, &list);
     json_t *root = json_loadb(text.data, text.length, 0, NULL);
-    const json_t *list = json_object_get(root, "traceEvents");
-    assert_int_equal(json_array_size(list), ROOM + 2); /* plus the names of two tracks */
-    for (size_t i = 2; i < json_array_size(list); i++) {
-        const json_t *e = json_array_get(list, i);
+    const json_t *events = json_object_get(root, "traceEvents");
+    assert_int_equal(json_array_size(events), ROOM + 2); /* plus the names of two tracks */
+    for (size_t i = 2; i < json_array_size(events); i++) {
+        const json_t *e = json_array_get(events, i);
         double begin = json_real_value(json_object_get(e, "ts")) / 1e6 - 5;
         assert_int_equal(json_integer_value(json_object_get(e, "tid")), 1000000 + (int)begin % 2);
         assert_true(json_real_value(json_object_get(e, "dur")) == 500000);
     }
     json_decref(root);
+    trmi_text_free(&list);
     trmi_text_free(&text);
     trmi_trace_add(NULL, NULL); /* without a recorder */
     trmi_trace_destroy(trace);

@@ -129,7 +129,8 @@ static inline trmi_report_value trmi_bool(const char *key, bool value) {
 static inline trmi_report_value trmi_string(const char *key, const char *value) {
     return (trmi_report_value){TRMI_REPORT_TEXT, key, {.text = value}};
 }
-/* Makes a value that is JSON already; in lines it is a text. */
+/* Makes a value that is JSON already; in lines it is a text. In an object, with key NULL: members
+ * of it, with their names. */
 static inline trmi_report_value trmi_json_value(const char *key, const char *json) {
     return (trmi_report_value){TRMI_REPORT_RAW, key, {.text = json}};
 }

@@ -358,6 +358,7 @@ static char *record_of(const char *role, int32_t number, const char *file) {
     CHECK_OK(trm_record_open(in_folder("run"), role, number, &record, &err), err);
     CHECK_OK(trm_record_line(record, "{\"a\":1}", 7, &err), err);
     CHECK_FAILS(trm_record_line(record, "[]", 2, &err), TRM_INVALID, err, "run/run");
+    CHECK_FAILS(trm_record_line(record, "{\"a\":1", 6, &err), TRM_INVALID, err, "a JSON object");
     trm_record_close(record);
     return read_text(in_folder(file));
 }

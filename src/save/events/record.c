@@ -11,6 +11,7 @@
 
 #include "base/arguments.h"
 #include "base/error.h"
+#include "base/format/report.h"
 #include "base/memory.h"
 #include "base/os.h"
 
@@ -80,23 +81,33 @@ void trm_record_close(trm_record *record) {
     trmi_free(record);
 }
 
-/* Contract in io.h. The time stands in front of the object's members. The object is JSON already,
- * so the time is put into its text: a report (base/format/report.h) could take it as one value
- * only. */
+/* Writes a line: the time, then the members of an object, which are JSON already. */
+static void print_line(const char *json, size_t bytes, trmi_text *line) {
+    struct timespec now;
+    trmi_text members = {0};
+    trmi_report report;
+    clock_gettime(CLOCK_REALTIME, &now);
+    trmi_text_append(&members, json + 1, bytes - 2); /* without the braces */
+    trmi_report_begin_json(&report, line);
+    trmi_report_put(&report,
+                    trmi_real("time", (double)now.tv_sec + (double)(now.tv_nsec / 1000000) / 1000),
+                    trmi_json_value(NULL, members.data));
+    (void)trmi_report_end(&report);
+    trmi_text_append(line, "\n", 1);
+    line->failed = line->failed || members.failed;
+    trmi_text_free(&members);
+}
+
+/* Contract in io.h. */
 trm_status trm_record_line(trm_record *record, const char *json, size_t bytes, trm_error *err) {
     enum { LEAST = 3 }; /* {"":0} is longer */
     TRMI_NEED(err, record, json);
-    struct timespec now;
     trmi_text line = {0};
-    if (bytes < LEAST || json[0] != '{') {
+    if (bytes < LEAST || json[0] != '{' || json[bytes - 1] != '}') {
         return TRMI_FAIL(err, TRM_INVALID, "%s: a JSON object with members expected",
                          record->path.data);
     }
-    clock_gettime(CLOCK_REALTIME, &now);
-    trmi_text_printf(&line, "{\"time\":%lld.%03ld,", (long long)now.tv_sec, now.tv_nsec / 1000000);
-    /* the object's members follow the time, without its first brace */
-    trmi_text_append(&line, json + 1, bytes - 1);
-    trmi_text_append(&line, "\n", 1);
+    print_line(json, bytes, &line);
     trm_status status = TRMI_CHECK_MEMORY(err, &line, "for a line of %s", record->path.data);
     if (status == TRM_OK) {
         /* one call writes the whole line, so that a reader finds no half lines */

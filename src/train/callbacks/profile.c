@@ -7,7 +7,11 @@
  *     steps     compute         each step kernel; optimizer; communication inside a kernel
  *               waiting         for a batch, for gradients of other ranks
  *     comm...   communication   operations in the background, one track a communicator
- *     data w    data            batches that prefetch thread w fills */
+ *     data w    data            batches that prefetch thread w fills
+ *
+ * Invariants: ranks agree that all have memory before they exchange texts, and exchange nothing
+ * after an error with which they did not all end. Times are those of rank 0's clock, and none is
+ * before 0. */
 #include "train/callbacks/profile.h"
 
 #include "base/error.h"
@@ -185,19 +189,17 @@ static trm_status write_file(trmi_profile *p, trm_error *err) {
     int32_t rank = trmi_model_rank(p->model);
     TRMI_TRY(find_clock_shift(p, &shift, err));
     snprintf(name, sizeof name, "rank %d", (int)rank);
-    /* A comma separates the events from those of the rank before. */
-    trmi_text_append(&events, ",\n", rank > 0 ? 2 : 0);
     trmi_trace_put_process(&events, rank, name);
     trmi_trace_put(p->trace, rank, shift, &events);
+    /* A comma separates the events from those of the next rank. */
+    trmi_text_append(&events, ",\n", rank + 1 < trmi_model_size(p->model) ? 2 : 0);
     trm_status status = TRMI_CHECK_MEMORY(err, &events, "for the timeline");
     status = trmi_model_comm(p->model) != NULL
                  ? trmi_model_agree(p->model, status, 0, "the timeline", err)
                  : status;
     status = status == TRM_OK ? gather_texts(p->model, &events, err) : status;
     if (status == TRM_OK && rank == 0) {
-        trmi_trace_put_begin(&file);
-        trmi_text_append(&file, events.data, events.length);
-        trmi_trace_put_end(&file);
+        trmi_trace_put_file(&file, &events);
         status = file.failed ? TRMI_NO_MEMORY(err, "for the timeline")
                              : trmi_os_replace_file(NULL, p->path, file.data, file.length, err);
     }

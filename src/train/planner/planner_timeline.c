@@ -61,14 +61,13 @@ static trm_status simulate_step(const trm_planner *p, trmi_timeline *out, trm_er
 trm_status trmi_planner_write_trace(const trm_planner *p, const char *path, trm_error *err) {
     const trmi_auto_mesh *m = trmi_planner_best(p);
     trmi_timeline timeline;
-    trmi_text t = {0};
+    trmi_text list = {0}, file = {0};
     char rank[64];
     trm_status status = simulate_step(p, &timeline, err);
     snprintf(rank, sizeof rank, "one of %d equal ranks", (int)p->ranks);
-    trmi_trace_put_begin(&t);
-    trmi_trace_put_process(&t, 0, rank);
-    trmi_trace_put_track(&t, 0, 0, "operators");
-    trmi_trace_put_track(&t, 0, 1, "gradients");
+    trmi_trace_put_process(&list, 0, rank);
+    trmi_trace_put_track(&list, 0, 0, "operators");
+    trmi_trace_put_track(&list, 0, 1, "gradients");
     for (int64_t i = 0; status == TRM_OK && i < timeline.count; i++) {
         const trmi_simulated_event *e = &timeline.events[i];
         char name[256];
@@ -79,14 +78,16 @@ trm_status trmi_planner_write_trace(const trm_planner *p, const char *path, trm_
                                         .end = e->begin + e->seconds,
                                         .bytes = e->bytes,
                                         .track = is_hidden(e)};
-        trmi_trace_put_event(&t, 0, &event);
+        trmi_trace_put_event(&list, 0, &event);
     }
-    trmi_trace_put_end(&t);
-    if (status == TRM_OK && t.failed) {
+    trmi_trace_put_file(&file, &list);
+    if (status == TRM_OK && file.failed) {
         status = TRMI_NO_MEMORY(err, "for the trace");
     }
-    status = status == TRM_OK ? trmi_os_replace_file(NULL, path, t.data, t.length, err) : status;
-    trmi_text_free(&t);
+    status =
+        status == TRM_OK ? trmi_os_replace_file(NULL, path, file.data, file.length, err) : status;
+    trmi_text_free(&list);
+    trmi_text_free(&file);
     trmi_timeline_free(&timeline);
     return status;
 }
