@@ -56,6 +56,9 @@ done
 cmp x-v.safetensors x-again-v.safetensors && cmp x-v.safetensors x-hf-v.safetensors || fail "the weights of vit have changed"
 cmp eval-v.json eval-hf-v.json && cmp eval-v.json eval-again-v.json && grep -q top1 eval-v.json || fail "evaluations of vit differ: $(cat eval-*v.json)"
 "$trireme" train vit --data synth --synth-train 64 --init hf-v --steps 1 --batch-size 4 --eval-every-epochs 0 --json > init.json || fail "train --init hf-v"
+"$trireme" train gpt2 --data text.txt --dataset text --tokenizer tokenizer $size --kv-heads 2 --steps 1 --batch-size 4 --eval-every-epochs 0 --quiet --output g \
+    > log.txt 2>&1 || { fail "train gpt2 --kv-heads"; cat log.txt; }
+expect 2 "transformers has no gpt2 with fewer key heads" export gpt2 --checkpoint g --to huggingface --output hf-g
 expect 2 "model_type is 'vit'; gpt2, llama, bert can be read here" import gpt2 --from hf-v --output no
 expect 2 "model_type is 'gpt2'; vit can be read here" import vit --from hf-a --output no
 expect 2 "'classifier.weight' has shape [12, 32], the network's has [13, 32]" train vit --data synth --init hf-v --classes 13 --steps 1

@@ -119,7 +119,7 @@ done:
     return status;
 }
 
-/* Loads the tensors of one file. */
+/* Loads the tensors of one file of a checkpoint. */
 static trm_status load_file(loading *l, const trm_safetensors *file, trm_error *err) {
     const trmi_weights weights = {.files = &file, .count = 1};
     return load_part(l, &weights, err);
@@ -165,16 +165,7 @@ static trm_status load_here(trm_model *model, const char *path, bool partial, in
     loading l = {.exec = trm_model_exec(model), .where = path, .partial = partial};
     *skipped = 0;
     trm_status status;
-    if (trmi_ends_with(path, ".safetensors")) {
-        trm_safetensors *file;
-        TRMI_TRY(trm_safetensors_open(path, &file, err));
-        const trm_safetensors *read = file;
-        status = load_foreign(model, &l, &(trmi_weights){.files = &read, .count = 1}, err);
-        *skipped = l.skipped;
-        trm_safetensors_close(file);
-        return status;
-    }
-    if (trmi_is_huggingface(path)) {
+    if (trmi_is_weights(path)) {
         trmi_weights weights;
         TRMI_TRY(trmi_weights_open(path, &weights, err));
         status = load_foreign(model, &l, &weights, err);

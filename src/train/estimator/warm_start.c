@@ -30,10 +30,9 @@ enum { PATH_BYTES = 4096 };
 /* An open file of weights. */
 struct trmi_warm_start {
     char path[PATH_BYTES];
-    trm_safetensors *file; /* one of `file`, `checkpoint` and a folder of `weights` is open */
-    trm_checkpoint *checkpoint;
+    trm_checkpoint *checkpoint; /* NULL: the weights are a file or folder of others */
     const trm_safetensors *tensors;
-    trmi_weights weights; /* that file, or those of the folder */
+    trmi_weights weights; /* opened, or with `tensors`, which the checkpoint owns */
 };
 
 /* ---- reading the file ------------------------------------------------------------------------ */
@@ -41,16 +40,10 @@ struct trmi_warm_start {
 /* Opens the file by its ending: .safetensors, a Hugging Face folder, or the newest checkpoint of a
  * folder. */
 static trm_status open_tensors(trmi_warm_start *w, trm_error *err) {
-    size_t length = strlen(w->path), tail = strlen(".safetensors");
-    if (trmi_is_huggingface(w->path)) {
+    if (trmi_is_weights(w->path)) {
         return trmi_weights_open(w->path, &w->weights, err);
     }
     w->weights = (trmi_weights){.files = &w->tensors, .count = 1};
-    if (length > tail && strcmp(w->path + length - tail, ".safetensors") == 0) {
-        TRMI_TRY(trm_safetensors_open(w->path, &w->file, err));
-        w->tensors = w->file;
-        return TRM_OK;
-    }
     trm_status status = trm_checkpoint_open(w->path, NULL, &w->checkpoint, err);
     if (status == TRM_END) {
         return TRMI_FAIL(err, TRM_IO, "%s: no checkpoint there", w->path);
@@ -77,10 +70,9 @@ trm_status trmi_warm_start_open(const char *path, trmi_warm_start **out, trm_err
 
 void trmi_warm_start_close(trmi_warm_start *w) {
     if (w != NULL) {
-        if (w->weights.is_folder) {
+        if (w->checkpoint == NULL) {
             trmi_weights_close(&w->weights);
         }
-        trm_safetensors_close(w->file);
         trm_checkpoint_close(w->checkpoint);
         trmi_free(w);
     }

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hugging Face folders (trireme/io.h): how options and names translate.
+/* Writes Hugging Face folders (trireme/io.h).
  *
- *      options  <-->  config.json              the tables below
- *      weights   -->  model*.safetensors       "h.0.ln_1.weight" is "transformer.h.0.ln_1.weight" of
- *                                              GPT2LMHeadModel; the others' names are the same */
-#include "trireme/io.h"
+ *      weights     model*.safetensors      "h.0.ln_1.weight" is "transformer.h.0.ln_1.weight" of
+ *                                          GPT2LMHeadModel; the others' names are the same
+ *      adapters    adapter_*               (adapters.c)
+ *      tokenizer, image processor
+ *      settings    config.json             (huggingface_config.c)
+ *
+ * Invariant: config.json is written last, so that a folder without it is no export. */
+#include "train/export/huggingface_config.h"
 
 #include "train/export/adapters.h"
 #include "train/export/gather.h"
@@ -19,292 +23,9 @@
 #include "base/error.h"
 #include "base/os.h"
 
-#include <jansson.h>
-#include <stddef.h>
-#include <stdlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-
-/* The settings of a config.json. */
-typedef struct settings {
-    trm_language_options language;
-    trm_vit_options vit;
-    int64_t image_size, classes; /* of an image model */
-} settings;
-
-#define AT(member) offsetof(settings, member)
-
-/* A whole number of config.json and its member of the settings. */
-typedef struct number {
-    const char *key;
-    size_t at;
-    bool needed; /* else absent or null means the model's default */
-} number;
-
-/* A setting of which the models here have only one value: reading refuses others. */
-typedef struct fixed {
-    const char *key, *value; /* JSON; absent is the same */
-    const char *also;        /* another value with the same meaning; NULL = none */
-} fixed;
-
-/* A model in the words of transformers. */
-typedef struct dialect {
-    const char *model, *architecture, *prefix; /* prefix of the names of parameters */
-    bool reads_images;
-    const char *epsilon; /* key */
-    size_t epsilon_at;
-    double epsilon_default; /* transformers' where config.json has none */
-    number numbers[10];
-    fixed fixed[8];
-} dialect;
-
-/* The models of transformers that are translated. gpt2 is the first one: its layers keep weights
- * as [in, out], and settle_dialect and trm_export_huggingface know it by dialects[0]. */
-static const dialect dialects[] = {
-    {"gpt2",
-     "GPT2LMHeadModel",
-     "transformer.",
-     false,
-     "layer_norm_epsilon",
-     AT(language.epsilon),
-     1e-5,
-     {{"n_layer", AT(language.layers), true},
-      {"n_embd", AT(language.width), true},
-      {"n_head", AT(language.heads), true},
-      {"n_inner", AT(language.hidden), false},
-      {"n_positions", AT(language.context), true},
-      {"vocab_size", AT(language.vocabulary), true}},
-     {{"activation_function", "\"gelu_new\"", "\"gelu_pytorch_tanh\""},
-      {"scale_attn_weights", "true", NULL},
-      {"scale_attn_by_inverse_layer_idx", "false", NULL},
-      {"add_cross_attention", "false", NULL},
-      {"tie_word_embeddings", "true", NULL}}},
-    {"llama",
-     "LlamaForCausalLM",
-     "",
-     false,
-     "rms_norm_eps",
-     AT(language.epsilon),
-     1e-6,
-     {{"num_hidden_layers", AT(language.layers), true},
-      {"hidden_size", AT(language.width), true},
-      {"num_attention_heads", AT(language.heads), true},
-      {"num_key_value_heads", AT(language.kv_heads), false},
-      {"intermediate_size", AT(language.hidden), true},
-      {"max_position_embeddings", AT(language.context), true},
-      {"vocab_size", AT(language.vocabulary), true}},
-     {{"hidden_act", "\"silu\"", NULL},
-      {"attention_bias", "false", NULL},
-      {"mlp_bias", "false", NULL},
-      {"rope_scaling", "null", NULL}}},
-    {"bert",
-     "BertForMaskedLM",
-     "",
-     false,
-     "layer_norm_eps",
-     AT(language.epsilon),
-     1e-12,
-     {{"num_hidden_layers", AT(language.layers), true},
-      {"hidden_size", AT(language.width), true},
-      {"num_attention_heads", AT(language.heads), true},
-      {"intermediate_size", AT(language.hidden), true},
-      {"max_position_embeddings", AT(language.context), true},
-      {"vocab_size", AT(language.vocabulary), true}},
-     {{"hidden_act", "\"gelu\"", NULL},
-      {"type_vocab_size", "2", NULL},
-      {"position_embedding_type", "\"absolute\"", NULL},
-      {"is_decoder", "false", NULL},
-      {"add_cross_attention", "false", NULL},
-      {"tie_word_embeddings", "true", NULL}}},
-    {"vit",
-     "ViTForImageClassification",
-     "",
-     true,
-     "layer_norm_eps",
-     AT(vit.epsilon),
-     1e-12,
-     {{"num_hidden_layers", AT(vit.layers), true},
-      {"hidden_size", AT(vit.width), true},
-      {"num_attention_heads", AT(vit.heads), true},
-      {"intermediate_size", AT(vit.hidden), true},
-      {"patch_size", AT(vit.patch), true},
-      {"image_size", AT(image_size), true}},
-     {{"hidden_act", "\"gelu\"", NULL}, {"qkv_bias", "true", NULL}, {"num_channels", "3", NULL}}},
-};
-enum { DIALECTS = sizeof dialects / sizeof dialects[0] };
-
-/* Return the member of the settings that a row of a dialect names by its offset. */
-static int64_t *number_at(settings *s, size_t at) { return (int64_t *)(void *)((char *)s + at); }
-static double *epsilon_of(settings *s, const dialect *d) {
-    return (double *)(void *)((char *)s + d->epsilon_at);
-}
-
-/* ---- reading --------------------------------------------------------------------------------- */
-
-/* Refuses settings that the models here do not have.
- *   errors  UNSUPPORTED */
-static trm_status check_fixed(const char *path, const json_t *root, const dialect *d,
-                              trm_error *err) {
-    static const char *const absent[] = {"quantization_config", "sliding_window"};
-    for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++) {
-        const json_t *value = json_object_get(root, absent[i]);
-        if (value != NULL && !json_is_null(value)) {
-            return TRMI_FAIL(err, TRM_UNSUPPORTED,
-                             "%s: %s is set; only models without it can be read here", path,
-                             absent[i]);
-        }
-    }
-    for (const fixed *f = d->fixed; f->key != NULL; f++) {
-        char *text = json_dumps(json_object_get(root, f->key), JSON_ENCODE_ANY);
-        bool same = text == NULL || strcmp(text, f->value) == 0 ||
-                    (f->also != NULL && strcmp(text, f->also) == 0);
-        trm_status status =
-            same ? TRM_OK
-                 : TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: %s is %.60s; only %s can be read here",
-                             path, f->key, text, f->value);
-        free(text);
-        TRMI_TRY(status);
-    }
-    return TRM_OK;
-}
-
-/* Reads a positive number; `otherwise` if it is absent or null.
- *   errors  CORRUPT */
-static trm_status read_positive(const char *path, const json_t *value, const char *key,
-                                double otherwise, double *out, trm_error *err) {
-    bool absent = value == NULL || json_is_null(value);
-    if (!absent && !(json_number_value(value) > 0)) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: \"%s\": a number above 0 expected", path, key);
-    }
-    *out = absent ? otherwise : json_number_value(value);
-    return TRM_OK;
-}
-
-/* Reads the rotary positions: rope_theta of transformers 4, rope_parameters of 5.
- *   errors  CORRUPT, UNSUPPORTED: a scaling */
-static trm_status read_rotary(const char *path, const json_t *root, trm_language_options *o,
-                              trm_error *err) {
-    const json_t *parameters = json_object_get(root, "rope_parameters");
-    const char *type = json_string_value(json_object_get(parameters, "rope_type"));
-    type = type != NULL ? type : json_string_value(json_object_get(parameters, "type"));
-    if (type != NULL && strcmp(type, "default") != 0) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED,
-                         "%s: rope_type is '%.40s'; only default can be read here", path, type);
-    }
-    const json_t *theta = json_object_get(parameters, "rope_theta");
-    theta = theta != NULL ? theta : json_object_get(root, "rope_theta");
-    TRMI_TRY(read_positive(path, theta, "rope_theta", 0, &o->rotary_theta, err));
-    int64_t width = o->heads > 0 ? o->width / o->heads : 0;
-    const json_t *given = json_object_get(root, "head_dim");
-    if (json_is_integer(given) && json_integer_value(given) != width) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED,
-                         "%s: head_dim is %lld; only hidden_size / num_attention_heads, %lld, can "
-                         "be read here",
-                         path, (long long)json_integer_value(given), (long long)width);
-    }
-    return TRM_OK;
-}
-
-/* Returns the number of classes of an image model; transformers' is 2 where nothing gives it. */
-static int64_t count_classes(const json_t *root) {
-    const json_t *labels = json_object_get(root, "id2label");
-    const json_t *count = json_object_get(root, "num_labels");
-    return json_is_object(labels)   ? (int64_t)json_object_size(labels)
-           : json_is_integer(count) ? json_integer_value(count)
-                                    : 2;
-}
-
-/* Reads the settings of a config.json.
- *   errors  CORRUPT, UNSUPPORTED */
-static trm_status read_config(const char *path, const json_t *root, const dialect *d, settings *out,
-                              trm_error *err) {
-    enum { MOST = 1 << 24, LAYERS_MOST = 4096 }; /* no graph is built of a billion layers */
-    settings s = {0};
-    for (const number *n = d->numbers; n->key != NULL; n++) {
-        const json_t *value = json_object_get(root, n->key);
-        bool absent = value == NULL || json_is_null(value);
-        bool is_layers = n->at == AT(language.layers) || n->at == AT(vit.layers);
-        int most = is_layers ? LAYERS_MOST : MOST;
-        if (absent ? n->needed
-                   : !json_is_integer(value) || json_integer_value(value) < 1 ||
-                         json_integer_value(value) > most) {
-            return TRMI_FAIL(err, TRM_CORRUPT, "%s: \"%s\": a whole number from 1 to %d expected",
-                             path, n->key, most);
-        }
-        *number_at(&s, n->at) = absent ? 0 : json_integer_value(value);
-    }
-    TRMI_TRY(check_fixed(path, root, d, err));
-    TRMI_TRY(read_positive(path, json_object_get(root, d->epsilon), d->epsilon, d->epsilon_default,
-                           epsilon_of(&s, d), err));
-    if (strcmp(d->model, "llama") == 0) {
-        s.language.untied = !json_is_true(json_object_get(root, "tie_word_embeddings"));
-        TRMI_TRY(read_rotary(path, root, &s.language, err));
-    }
-    s.classes = d->reads_images ? count_classes(root) : 0;
-    *out = s;
-    return TRM_OK;
-}
-
-/* Reads the model of images, or of tokens, and its settings from the config.json of a folder.
- *   errors  IO, CORRUPT, UNSUPPORTED */
-static trm_status read_folder(const char *folder, bool images, const char **model, settings *out,
-                              trm_error *err) {
-    char path[4096], known[80] = "";
-    json_error_t bad;
-    if (snprintf(path, sizeof path, "%s/config.json", folder) >= (int)sizeof path) {
-        return TRMI_FAIL(err, TRM_INVALID, "a path of at most %zu bytes expected", sizeof path);
-    }
-    if (!trmi_is_huggingface(folder)) {
-        return TRMI_FAIL(err, TRM_IO, "%s: no config.json there", folder);
-    }
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &bad);
-    const char *type = json_string_value(json_object_get(root, "model_type"));
-    const dialect *found = NULL;
-    /* the model type, and the list of those that are known for the message */
-    for (int i = 0; i < DIALECTS; i++) {
-        if (dialects[i].reads_images == images) {
-            size_t used = strlen(known);
-            snprintf(known + used, sizeof known - used, "%s%s", used > 0 ? ", " : "",
-                     dialects[i].model);
-            found = type != NULL && strcmp(type, dialects[i].model) == 0 ? &dialects[i] : found;
-        }
-    }
-    trm_status status =
-        root == NULL   ? TRMI_FAIL(err, TRM_CORRUPT, "%s: line %d: %s", path, bad.line, bad.text)
-        : type == NULL ? TRMI_FAIL(err, TRM_CORRUPT, "%s: no \"model_type\"", path)
-        : found == NULL
-            ? TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: model_type is '%.40s'; %s can be read here",
-                        path, type, known)
-            : read_config(path, root, found, out, err);
-    if (status == TRM_OK) {
-        *model = found->model;
-    }
-    json_decref(root);
-    return status;
-}
-
-/* Contract in trireme/io.h. Reads config.json alone; weights are read by trm_model_load. */
-trm_status trm_huggingface_read(const char *folder, const char **model,
-                                trm_language_options *network, trm_error *err) {
-    TRMI_NEED(err, folder, model, network);
-    settings s;
-    TRMI_TRY(read_folder(folder, false, model, &s, err));
-    *network = s.language;
-    return TRM_OK;
-}
-
-trm_status trm_huggingface_read_image(const char *folder, const char **model,
-                                      trm_network_options *network, int64_t *image_size,
-                                      trm_error *err) {
-    TRMI_NEED(err, folder, model, network, image_size);
-    settings s;
-    TRMI_TRY(read_folder(folder, true, model, &s, err));
-    *network = (trm_network_options){.classes = s.classes, .vit = s.vit};
-    *image_size = s.image_size;
-    return TRM_OK;
-}
-
-/* ---- writing --------------------------------------------------------------------------------- */
 
 /* Writes JSON as a file of the folder and releases it.
  *   errors  NOMEM (also where `root` is NULL), IO, NOSPACE */
@@ -317,58 +38,6 @@ static trm_status write_json(json_t *root, const char *folder, const char *name,
     free(text);
     json_decref(root);
     return status;
-}
-
-/* Adds the token that stands between documents, and the one for padding: transformers' BERT does
- * not train the embedding of the latter, so that no other token may be it. */
-static void add_ends(json_t *root, const trm_tokenizer *tokenizer) {
-    int32_t end = tokenizer != NULL ? trm_tokenizer_end(tokenizer) : -1;
-    int32_t pad = tokenizer != NULL ? trm_tokenizer_find(tokenizer, "[PAD]") : -1;
-    json_object_set_new(root, "bos_token_id", end >= 0 ? json_integer(end) : json_null());
-    json_object_set_new(root, "eos_token_id", end >= 0 ? json_integer(end) : json_null());
-    json_object_set_new(root, "pad_token_id", pad >= 0 ? json_integer(pad) : json_null());
-}
-
-/* Adds the classes by number, as transformers names those without a name. */
-static void add_classes(json_t *root, int64_t classes) {
-    json_t *names = json_object(), *numbers = json_object();
-    for (int64_t i = 0; i < classes; i++) {
-        char text[24], name[32];
-        snprintf(text, sizeof text, "%lld", (long long)i);
-        snprintf(name, sizeof name, "LABEL_%lld", (long long)i);
-        json_object_set_new(names, text, json_string(name));
-        json_object_set_new(numbers, name, json_integer(i));
-    }
-    json_object_set_new(root, "id2label", names);
-    json_object_set_new(root, "label2id", numbers);
-}
-
-/* Returns the config.json of a model; NULL: no memory. */
-static json_t *make_config(const dialect *d, const settings *given,
-                           const trm_tokenizer *tokenizer) {
-    settings s = *given;
-    json_t *root = json_object();
-    json_object_set_new(root, "architectures", json_pack("[s]", d->architecture));
-    json_object_set_new(root, "model_type", json_string(d->model));
-    /* the tables of the dialect: numbers of the network, then the values that never differ */
-    for (const number *n = d->numbers; n->key != NULL; n++) {
-        json_object_set_new(root, n->key, json_integer(*number_at(&s, n->at)));
-    }
-    for (const fixed *f = d->fixed; f->key != NULL; f++) {
-        json_object_set_new(root, f->key, json_loads(f->value, JSON_DECODE_ANY, NULL));
-    }
-    json_object_set_new(root, d->epsilon, json_real(*epsilon_of(&s, d)));
-    if (s.language.rotary_theta != 0) {
-        json_object_set_new(root, "rope_theta", json_real(s.language.rotary_theta));
-        json_object_set_new(root, "tie_word_embeddings", json_boolean(!s.language.untied));
-    }
-    if (d->reads_images) {
-        add_classes(root, s.classes);
-    } else {
-        add_ends(root, tokenizer);
-    }
-    json_object_set_new(root, "torch_dtype", json_string("float32"));
-    return root;
 }
 
 /* Writes tensors [begin, end) as one file. */
@@ -497,8 +166,9 @@ static trm_status write_processor(const trm_huggingface_options *options, int64_
 
 /* Gathers the parameters, under the names of transformers.
  *   errors  NOMEM */
-static trm_status gather_named(trm_model *model, const dialect *d, trmi_arena *arena,
-                               trm_named_tensor **out, int64_t *count, trm_error *err) {
+static trm_status gather_named(trm_model *model, const trmi_huggingface_dialect *d,
+                               trmi_arena *arena, trm_named_tensor **out, int64_t *count,
+                               trm_error *err) {
     TRMI_TRY(trmi_gather(trm_model_exec(model), false, arena, out, count, err));
     for (int64_t i = 0; i < *count; i++) {
         trm_named_tensor *t = &(*out)[i];
@@ -514,12 +184,10 @@ static trm_status gather_named(trm_model *model, const dialect *d, trmi_arena *a
  * its graph.
  *   errors  INVALID, UNSUPPORTED */
 static trm_status settle_dialect(trm_model *model, const trm_huggingface_options *options,
-                                 const dialect **out, settings *s, trm_error *err) {
-    *s = (settings){0};
-    *out = NULL;
-    for (int i = 0; i < DIALECTS; i++) {
-        *out = strcmp(dialects[i].model, options->model) == 0 ? &dialects[i] : *out;
-    }
+                                 const trmi_huggingface_dialect **out, trmi_huggingface_settings *s,
+                                 trm_error *err) {
+    *s = (trmi_huggingface_settings){0};
+    *out = trmi_huggingface_find(options->model);
     if (*out != NULL && (*out)->reads_images) {
         const trm_graph *graph = trmi_model_owner(model)->graph;
         s->vit = options->vit != NULL ? *options->vit : (trm_vit_options){0};
@@ -544,7 +212,7 @@ static trm_status settle_dialect(trm_model *model, const trm_huggingface_options
     s->language = options->network != NULL ? *options->network : (trm_language_options){0};
     TRMI_TRY(trm_language_complete(options->model, &s->language, err));
     bool grouped = s->language.kv_heads != s->language.heads;
-    return *out != NULL && !(grouped && *out == &dialects[0])
+    return *out != NULL && !(grouped && !trmi_huggingface_shares_keys(*out))
                ? TRM_OK
                : TRMI_FAIL(err, TRM_UNSUPPORTED,
                            "%s: transformers has no %s%s: safetensors and ONNX files take it",
@@ -562,15 +230,15 @@ trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_option
     enum { PATH_MOST = 4000 };
     TRMI_NEED(err, model, options, folder);
     TRMI_NEED(err, options->model);
-    const dialect *d = NULL;
-    settings s;
+    const trmi_huggingface_dialect *d = NULL;
+    trmi_huggingface_settings s;
     TRMI_TRY(settle_dialect(model, options, &d, &s, err));
     if (strlen(folder) > PATH_MOST) {
         return TRMI_FAIL(err, TRM_INVALID, "a path of at most %d bytes expected", PATH_MOST);
     }
     TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
     const trm_lora_options *lora = d->reads_images ? &s.vit.lora : &s.language.lora;
-    bool transposed = d == &dialects[0], adapters_alone = lora->rank > 0 && !options->merge;
+    bool transposed = d->inputs_first, adapters_alone = lora->rank > 0 && !options->merge;
     if (options->merge && lora->rank == 0) {
         return TRMI_FAIL(err, TRM_INVALID, "merge: this %s has no adapters", options->model);
     }
@@ -606,6 +274,7 @@ trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_option
         status = write_processor(options, s.image_size, folder, err);
     }
     return status == TRM_OK && !adapters_alone
-               ? write_json(make_config(d, &s, options->tokenizer), folder, "config.json", err)
+               ? write_json(trmi_huggingface_config(d, &s, options->tokenizer), folder,
+                            "config.json", err)
                : status;
 }

@@ -45,9 +45,22 @@ bool trmi_is_huggingface(const char *path) {
     return is_file(path, "config.json", file, sizeof file);
 }
 
-/* Opens one more file of the folder.
+bool trmi_is_weights(const char *path) {
+    return trmi_is_huggingface(path) || trmi_ends_with(path, ".safetensors");
+}
+
+/* Opens one more file. */
+static trm_status add_file(trmi_weights *w, const char *path, trm_error *err) {
+    trm_safetensors *file;
+    TRMI_TRY(trm_safetensors_open(path, &file, err));
+    w->files[w->count++] = file;
+    return TRM_OK;
+}
+
+/* Opens one more file of an index.
  *   errors  CORRUPT: a name with a slash, too many files */
-static trm_status add_file(trmi_weights *w, const char *folder, const char *name, trm_error *err) {
+static trm_status add_named_file(trmi_weights *w, const char *folder, const char *name,
+                                 trm_error *err) {
     char path[4096];
     if (strchr(name, '/') != NULL || w->count == FILES_MAX) {
         return TRMI_FAIL(err, TRM_CORRUPT,
@@ -56,10 +69,7 @@ static trm_status add_file(trmi_weights *w, const char *folder, const char *name
                          folder, name, FILES_MAX);
     }
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    trm_safetensors *file;
-    TRMI_TRY(trm_safetensors_open(path, &file, err));
-    w->files[w->count++] = file;
-    return TRM_OK;
+    return add_file(w, path, err);
 }
 
 /* Opens each file of the index once. */
@@ -82,7 +92,7 @@ static trm_status open_index(trmi_weights *w, const char *folder, const char *pa
         }
         if (status == TRM_OK && json_object_get(seen, name) == NULL) {
             json_object_set_new(seen, name, json_true());
-            status = add_file(w, folder, name, err);
+            status = add_named_file(w, folder, name, err);
         }
     }
     json_decref(seen);
@@ -90,19 +100,26 @@ static trm_status open_index(trmi_weights *w, const char *folder, const char *pa
     return status;
 }
 
-/* Contract in weights.h. */
-trm_status trmi_weights_open(const char *folder, trmi_weights *out, trm_error *err) {
+/* Opens the weights of a Hugging Face folder. */
+static trm_status open_folder(trmi_weights *w, const char *folder, trm_error *err) {
     char path[4096];
-    *out = (trmi_weights){.is_folder = true};
-    TRMI_TRY(TRMI_NEW_IN(err, &out->arena, out->files, FILES_MAX, "to open %s", folder));
     const char *name = trmi_weights_file(folder, path, sizeof path);
+    w->is_folder = true;
+    if (name == NULL) {
+        return TRMI_FAIL(err, TRM_IO,
+                         "%s: neither model.safetensors nor model.safetensors.index.json is there",
+                         folder);
+    }
+    return strstr(name, ".index.") != NULL ? open_index(w, folder, path, err)
+                                           : add_file(w, path, err);
+}
+
+/* Contract in weights.h. */
+trm_status trmi_weights_open(const char *path, trmi_weights *out, trm_error *err) {
+    *out = (trmi_weights){0};
+    TRMI_TRY(TRMI_NEW_IN(err, &out->arena, out->files, FILES_MAX, "to open %s", path));
     trm_status status =
-        name == NULL
-            ? TRMI_FAIL(err, TRM_IO,
-                        "%s: neither model.safetensors nor model.safetensors.index.json is there",
-                        folder)
-        : strstr(name, ".index.") != NULL ? open_index(out, folder, path, err)
-                                          : add_file(out, folder, name, err);
+        trmi_is_huggingface(path) ? open_folder(out, path, err) : add_file(out, path, err);
     if (status != TRM_OK) {
         trmi_weights_close(out);
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/export/weights.h: tensors by name, of one safetensors file or of a Hugging Face folder. */
+/* train/export/weights.h: tensors by name, of one safetensors file or of a Hugging Face folder.
+ * What a training begins with is one of these (trmi_is_weights), or a checkpoint of Trireme. */
 #ifndef TRMI_TRAIN_WEIGHTS_H
 #define TRMI_TRAIN_WEIGHTS_H
 
@@ -22,10 +23,12 @@ bool trmi_is_huggingface(const char *path);
  *   param  path: where it is, written
  *   owns   the name is static */
 const char *trmi_weights_file(const char *folder, char *path, size_t size);
-/* Opens model.safetensors of a Hugging Face folder, or the files that
- * model.safetensors.index.json names.
+/* Returns whether trmi_weights_open opens `path`, by its ending or by the folder's files. */
+bool trmi_is_weights(const char *path);
+/* Opens a file "*.safetensors", or model.safetensors of a Hugging Face folder, or the files that
+ * the folder's model.safetensors.index.json names.
  *   owns  the caller: trmi_weights_close    errors  IO, CORRUPT, NOMEM */
-trm_status trmi_weights_open(const char *folder, trmi_weights *out, trm_error *err);
+trm_status trmi_weights_open(const char *path, trmi_weights *out, trm_error *err);
 /* Closes the files that trmi_weights_open has opened. */
 void trmi_weights_close(trmi_weights *weights);
 /* Returns the tensor of this name, of "transformer." and this name (GPT-2 below its output layer),
