@@ -383,22 +383,34 @@ static void recall_int(const app_context *app, const json_t *root, const char *k
     }
 }
 
-/* Takes a text from the description unless the flag is given. The text is copied, because the
- * description is freed. */
-static void recall_text(const app_context *app, const json_t *root, const char *key,
-                        const char *flag, char *copy, size_t size, const char **into) {
+/* Takes a text from the description unless the flag is given. The description is freed, so the text
+ * is copied; *copy keeps it until the next call.   errors  NOMEM */
+static trm_status recall_text(const app_context *app, const json_t *root, const char *key,
+                              const char *flag, char **copy, const char **into, trm_error *err) {
     const char *value = json_string_value(json_object_get(root, key));
-    if (value != NULL && *value != '\0' && !app_given(&app->parsed, flag)) {
-        snprintf(copy, size, "%s", value);
-        *into = copy;
+    if (value == NULL || *value == '\0' || app_given(&app->parsed, flag)) {
+        return TRM_OK;
     }
+    char *text = strdup(value);
+    if (text == NULL) {
+        return app_fail(err, TRM_NOMEM, "no memory for the checkpoint's %s", key);
+    }
+    free(*copy);
+    *into = *copy = text;
+    return TRM_OK;
 }
 
 /* Takes the options of the network from the description of a checkpoint.
- *   errors  INVALID if --vocabulary does not fit */
+ *   errors  INVALID if --vocabulary does not fit, NOMEM */
 static trm_status recall_click(app_context *app, const json_t *click, trm_error *err) {
-    static char hidden[APP_LAYERS_MAX * 8], bottom[APP_LAYERS_MAX * 8], pooling[8], tables[1024];
     app_click_flags *f = &app->o.click;
+    static char *kept[4]; /* until the end of the process */
+    const struct {
+        const char *key, *flag, **into;
+    } texts[] = {{"hidden", "hidden", &f->hidden},
+                 {"bottom", "bottom", &f->bottom},
+                 {"field_tables", "field-tables", &f->field_tables},
+                 {"pooling", "pooling", &f->pooling}};
     bool by_vocabulary = json_is_true(json_object_get(click, "vocabulary"));
     if (app->evaluates && by_vocabulary != (f->vocabulary != NULL)) {
         return app_fail(err, TRM_INVALID,
@@ -415,11 +427,13 @@ static trm_status recall_click(app_context *app, const json_t *click, trm_error 
     recall_int(app, click, "width", "embedding-width", &f->width);
     recall_int(app, click, "cross_layers", "cross-layers", &f->cross_layers);
     recall_int(app, click, "cross_rank", "cross-rank", &f->cross_rank);
-    recall_text(app, click, "hidden", "hidden", hidden, sizeof hidden, &f->hidden);
-    recall_text(app, click, "bottom", "bottom", bottom, sizeof bottom, &f->bottom);
-    recall_text(app, click, "field_tables", "field-tables", tables, sizeof tables,
-                &f->field_tables);
-    recall_text(app, click, "pooling", "pooling", pooling, sizeof pooling, &f->pooling);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        trm_status status =
+            recall_text(app, click, texts[i].key, texts[i].flag, &kept[i], texts[i].into, err);
+        if (status != TRM_OK) {
+            return status;
+        }
+    }
     f->stacked = f->stacked || json_is_true(json_object_get(click, "stacked"));
     f->no_wide_dense = f->no_wide_dense || json_is_true(json_object_get(click, "no_wide_dense"));
     return TRM_OK;

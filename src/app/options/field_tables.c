@@ -127,13 +127,15 @@ static trm_status parse_field_tables(const char *text, app_field_tables *t, trm_
 /* Contract in click.h. A second call with the same text returns the parsed tables. */
 trm_status app_field_tables_of(const char *text, app_field_tables **out, trm_error *err) {
     static app_field_tables tables;
-    static const char *of; /* the text of these tables */
-    if (text != NULL && (of == NULL || strcmp(of, text) != 0)) {
+    static char of[sizeof tables.text]; /* the text of these tables, once `parsed` */
+    static bool parsed;
+    if (text != NULL && (!parsed || strcmp(of, text) != 0)) {
         trm_status status = parse_field_tables(text, &tables, err);
         if (status != TRM_OK) {
             return status;
         }
-        of = text;
+        strcpy(of, text);
+        parsed = true;
     }
     *out = text != NULL ? &tables : NULL;
     return TRM_OK;
