@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Every C source but the examples (the README and the guides show them line by line) is as clang-format 14 (Debian 12's)
-# writes it by the tree's .clang-format. C sources, scripts and build files carry the SPDX line, but for the guide's own
-# scripts (python/examples/guide_002).
+# writes it by the tree's .clang-format. C sources, scripts and build files carry the SPDX line.
 # Other versions break lines elsewhere: the check is skipped (77). Usage: format.sh ROOT
 set -u
 cd "$1" || exit 2
 bad=0
 mapfile -t sources < <(git ls-files '*.c' '*.h' '*.def' 2> /dev/null)
 [ ${#sources[@]} -gt 0 ] || { echo "skipped: $1 is not a git checkout"; exit 77; }
-mapfile -t scripts < <(git ls-files '*.sh' '*.py' '*.js' '*.cmake' '*.yml' .ci/run docs/Doxyfile Makefile CMakeLists.txt | grep -v '^python/examples/guide_002/')
+mapfile -t scripts < <(git ls-files '*.sh' '*.py' '*.js' '*.cmake' '*.yml' .ci/run docs/Doxyfile Makefile CMakeLists.txt)
 for file in "${sources[@]}" "${scripts[@]}"; do
     [ -f "$file" ] || continue
     head -3 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' || { echo "$file: no SPDX line"; bad=1; }

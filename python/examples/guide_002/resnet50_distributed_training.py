@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Guide 002's script, with its line breaks and imports restored. One line is changed: the first import.
 import trireme.compat.mindspore  # + `import mindspore` is Trireme from here on
 import os

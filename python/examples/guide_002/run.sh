@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Guide 002's launch script (step 8), with its blanks corrected: run.sh DATA_PATH, beside rank_table_8pcs.json. RANK_SIZE (8) may be set.
 export DATA_PATH=${DATA_PATH:-$1}
 export RANK_TABLE_FILE=$(pwd)/rank_table_8pcs.json
