@@ -42,6 +42,7 @@
 extern "C" {
 #endif
 
+/* The version of these headers; trm_version is that of the library. */
 #define TRM_VERSION_MAJOR 0
 #define TRM_VERSION_MINOR 2
 #define TRM_VERSION_PATCH 0
@@ -138,6 +139,7 @@ typedef enum trm_switch {
     TRM_ON,
     TRM_OFF
 } trm_switch;
+/* Values that numbers of options may have besides those of their range. */
 enum {
     TRM_NONE = -1,       /* of a count, number or time: none, where 0 means a default */
     TRM_ALL = 2147483647 /* of a count: no limit */
@@ -177,6 +179,7 @@ TRM_API size_t trm_dtype_bytes(trm_dtype dtype);
  *   threads  any */
 TRM_API const char *trm_dtype_name(trm_dtype dtype);
 
+/* The largest number of dimensions of a shape. */
 #define TRM_MAX_RANK 6
 
 /* A shape: `rank` dimensions, outermost first. Rank 0 is a scalar of one element. */
@@ -318,7 +321,6 @@ TRM_API const char *trm_nearest_word(const char *word, const char *const *words,
 /* ==== this machine ========================================================================== */
 
 /* Hardware of this machine and features of this build, for programs that report them. */
-
 typedef struct trm_machine {
     char cpu[64]; /* model name of the CPU */
     /* instruction set that the kernels use: "avx512_bf16", "avx512", "avx2", "plain" */

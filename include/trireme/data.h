@@ -28,6 +28,16 @@
  * next batch: the library sets the process's SIGBUS handler when it maps a file, and passes faults
  * in other memory on to the handler that was there before.
  *
+ * Sections:
+ *
+ *   sources           files of images, generated sets; data of the program's own
+ *   transforms        of images
+ *   refining          order, shards, transforms, batches, prefetch
+ *   reading           batches and positions
+ *   named pipelines   a dataset by name, with the usual pipeline
+ *   click data        Criteo, CSV, libsvm and others; vocabularies; a generator
+ *   text              tokenizers, files of tokens, datasets of tokens
+ *
  *   threads  one thread at a time per dataset; prefetch threads are inside */
 #ifndef TRIREME_DATA_H
 #define TRIREME_DATA_H
@@ -125,6 +135,7 @@ typedef struct trm_batch_field {
     trm_tensor tensor; /* its elements */
 } trm_batch_field;
 
+/* The most fields of a batch. */
 #define TRM_MAX_BATCH_FIELDS 6
 
 /* Writes sample `index` (from 0) of the program's own data. The same index gives the same sample

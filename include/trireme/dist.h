@@ -155,7 +155,7 @@ TRM_API bool trm_cluster_beyond_loopback(const trm_cluster *cluster);
 TRM_API TRM_MUST_USE trm_status trm_cluster_text(const trm_cluster *cluster, bool json, char **out,
                                                  trm_error *err);
 
-/* ---- Joining --------------------------------------------------------------------------------- */
+/* ---- joining --------------------------------------------------------------------------------- */
 
 /* A place among the joined ranks of a job, from which trm_comm_create makes a communicator. */
 typedef struct trm_bootstrap trm_bootstrap;
@@ -191,7 +191,7 @@ TRM_API TRM_MUST_USE trm_status trm_cluster_join(const trm_cluster *cluster,
  * NULL is accepted. */
 TRM_API void trm_cluster_leave(trm_bootstrap *bootstrap);
 
-/* ---- Rank tables ---------------------------------------------------------------------------- */
+/* ---- rank tables ---------------------------------------------------------------------------- */
 
 /* Forms of rank tables. */
 typedef enum trm_rank_table_form {
@@ -265,9 +265,9 @@ TRM_API TRM_MUST_USE trm_status trm_hccn_conf_read(const char *path, const char 
 TRM_API TRM_MUST_USE trm_status trm_rank_table_merge(const char *const *paths, int32_t count,
                                                      char **json, trm_error *err);
 
-/* ---- The job's token ------------------------------------------------------------------------ */
+/* ---- the job's token ------------------------------------------------------------------------ */
 
-enum { TRM_TOKEN_BYTES = 32 };
+enum { TRM_TOKEN_BYTES = 32 }; /* of the secret by which processes prove that they are of a job */
 
 /* Reads the token at `path`, after creating it, with its folder, if there is none. Processes that
  * share a folder get the same token, whichever is first.

@@ -18,8 +18,10 @@
  *
  * Sections:
  *
- *   (without title)   options, creation, the step, variables, and what a program consists of
+ *   options           of many ranks (trm_parallel_options), of an executor (trm_exec_options)
+ *   creation, a step, variables
  *   many ranks        collective calls
+ *   facts             about a program: step, memory, text; peak rates of the machine; a profile
  *   context options   options of many ranks by name
  *
  *   threads  one thread at a time per exec; kernels use OpenMP inside */
@@ -33,6 +35,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- options --------------------------------------------------------------------------------- */
 
 /* The rule by which gradients are grouped into buckets: one all-reduce takes a whole bucket. */
 typedef enum trm_bucket_mode {
@@ -276,6 +280,8 @@ typedef struct trm_exec_options {
     int32_t blocks;
 } trm_exec_options;
 
+/* ---- creation -------------------------------------------------------------------------------- */
+
 /* An executor: a compiled program with its memory and optimiser. */
 typedef struct trm_exec trm_exec;
 
@@ -291,6 +297,8 @@ TRM_API TRM_MUST_USE trm_status trm_exec_create(const trm_graph *graph,
                                                 trm_error *err);
 /* Frees the exec. NULL is accepted. */
 TRM_API void trm_exec_destroy(trm_exec *exec);
+
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 /* Gives the memory of an input, to be written before a step, in plain layout and the graph's type.
  * The next batch may be written before trm_exec_update, too, by a caller that calls this after
@@ -353,6 +361,8 @@ TRM_API float trm_exec_loss(const trm_exec *exec);
 TRM_API TRM_MUST_USE trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out,
                                                 trm_error *err);
 
+/* ---- variables ------------------------------------------------------------------------------- */
+
 /* Kinds of variables. A variable has an index (0 to count - 1) and a name, and is read and written
  * in plain layout. */
 typedef enum trm_variable_kind {
@@ -380,7 +390,8 @@ TRM_API int32_t trm_exec_find(const trm_exec *exec, const char *name);
  *   param    index: 0 to trm_exec_variable_count - 1
  *            data: room for the whole variable */
 TRM_API void trm_exec_read(const trm_exec *exec, int32_t index, void *data);
-/* Sets a variable from plain layout.
+/* Sets a variable from plain layout. Of a cut variable, a rank takes its own part; one that another
+ * stage of a pipeline has is left out.
  *   param    index: 0 to trm_exec_variable_count - 1
  *            data: the whole variable */
 TRM_API void trm_exec_write(trm_exec *exec, int32_t index, const void *data);
@@ -466,6 +477,8 @@ TRM_API void trm_exec_begin_waiting(trm_exec *exec);
  *   level    expert */
 TRM_API TRM_MUST_USE trm_status trm_exec_get_waiting(trm_exec *exec, trm_waiting *out,
                                                      trm_error *err);
+
+/* ---- facts ----------------------------------------------------------------------------------- */
 
 /* Returns the global step: the number of updates. Dropout depends on it. */
 TRM_API uint64_t trm_exec_step(const trm_exec *exec);

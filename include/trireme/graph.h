@@ -40,6 +40,7 @@ typedef struct trm_graph trm_graph;
 typedef struct trm_node {
     int32_t id; /* 0 = broken or absent */
 } trm_node;
+/* No node, where a comment allows it. */
 #define TRM_NO_NODE ((trm_node){0})
 
 /* Options of a graph. */

@@ -7,6 +7,9 @@
  *     trm_tensor weights = {.data = w, .dtype = TRM_FLOAT32, .shape = trm_shape_of(10, 784)};
  *     trm_npy_write("fc.npy", &weights, &err);
  *
+ * Sections: checkpoints and safetensors; event files and metrics; NumPy files and inspection;
+ * export, also as folders of Hugging Face.
+ *
  * Unless a comment says otherwise, a file appears complete or not at all, and is on the disk when
  * the function returns. */
 #ifndef TRIREME_IO_H

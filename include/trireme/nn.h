@@ -246,9 +246,8 @@ TRM_API trm_node trm_network_build(trm_graph *graph, const char *name, trm_node 
 
 /* ==== generating text ======================================================================== */
 
-/* A generator reads tokens and gives the logits of the next
- * one. It keeps the keys and values of all tokens that it has read, so that a token costs one pass
- * over the weights.
+/* A generator reads tokens and gives the logits of the next one. It keeps the keys and values of
+ * all tokens that it has read, so that a token costs one pass over the weights.
  *
  *     trm_generator *generator;
  *     trm_generator_create(model, &(trm_generator_options){.model = "gpt2", .network = &network},

@@ -13,7 +13,10 @@
  *     trm_planner_create(&model_options, &planner_options, &p, &err);      // collective
  *     trm_planner_share(p, comm, &plan, &text, &err);
  *     trm_plan_follow(&plan, text, &model_options);
- *     trm_model_create(&model_options, &model, &err); */
+ *     trm_model_create(&model_options, &model, &err);
+ *
+ * Sections: planner; plans for machines that are not here (clusters of accelerators);
+ * verification. */
 #ifndef TRIREME_PLAN_H
 #define TRIREME_PLAN_H
 
@@ -276,6 +279,7 @@ TRM_API TRM_MUST_USE trm_status trm_planner_run(const trm_model_options *model, 
                                                 const trm_planner_run_options *options,
                                                 trm_planner_run_result *out, trm_error *err);
 
+/* The most plans that one call compares. */
 enum { TRM_COMPARED_PLANS = 8 };
 /* Result of trm_planner_compare. */
 typedef struct trm_planner_comparison {
@@ -349,7 +353,7 @@ typedef struct trm_hardware_plan_info {
 
 /* Searches the fastest plan that fits, by pricing every plan of the space.
  *   errors   INVALID (names; hardware file, with line, found and expected text; a plan that cannot
- *            be)
+ *            be), NOMEM
  *   owns     caller: trm_hardware_plan_destroy(*out)
  *   threads  any */
 TRM_API TRM_MUST_USE trm_status trm_hardware_plan_create(const trm_hardware_plan_options *options,

@@ -18,7 +18,15 @@
  *     trm_ps_client_create(&options, &client, &err);
  *     trm_table_options table = {.name = "users", .width = 16};
  *     trm_ps_client_table(client, &table, &users, &err);
- *     trm_ps_batch_create(client, &batch, &err);      then as trm_ps_batch below */
+ *     trm_ps_batch_create(client, &batch, &err);      then as trm_ps_batch below
+ *
+ * Sections:
+ *
+ *   tables               options of a table: values, admission, expiry, placement; its figures
+ *   pooling and hashing  bags of rows; keys of categorical values
+ *   servers              a server of this process
+ *   clients              pulls and pushes, leases of samples, the chief, checkpoints
+ *   tools                a job's folder; tables of running servers */
 #ifndef TRIREME_PS_H
 #define TRIREME_PS_H
 
@@ -109,6 +117,7 @@ typedef struct trm_ps_source {
     void *context; /* for `read` */
 } trm_ps_source;
 
+/* Values of a staleness besides its numbers: rows are never old; rows may be of any age. */
 enum { TRM_STALENESS_NONE = -1 };
 #define TRM_STALENESS_ANY INT32_MAX /* no bound; of a job: only those of its tables */
 
@@ -166,9 +175,10 @@ TRM_API TRM_MUST_USE trm_status trm_ps_place(const trm_ps_variable *variables, i
                                              trm_placement_kind kind, trm_placement *out,
                                              trm_error *err);
 
+/* Classes of lags that are counted. */
+enum { TRM_PS_LAGS = 12 };
 /* Content of a table and its work since creation, summed over shards. Lags are counted since its
  * servers started. */
-enum { TRM_PS_LAGS = 12 };
 typedef struct trm_table_stats {
     int64_t rows, spilled_rows; /* in memory; in the spill file */
     int64_t bytes;              /* memory of rows, index, admission */
@@ -286,7 +296,7 @@ typedef struct trm_ps_server_options {
 } trm_ps_server_options;
 
 /* Starts a server, after loading its folder (newest complete checkpoint, then the logs).
- *   errors   INVALID, NOMEM, IO, CORRUPT
+ *   errors   INVALID, NOMEM, IO, CORRUPT, UNSUPPORTED (a folder of another version)
  *   owns     caller: trm_ps_server_stop(*out) */
 TRM_API TRM_MUST_USE trm_status trm_ps_server_start(const trm_ps_server_options *options,
                                                     trm_ps_server **out, trm_error *err);
@@ -582,11 +592,13 @@ typedef struct trm_ps_writer {
     uint64_t sequence;            /* of the push, within the incarnation */
     uint32_t tick, time;          /* of the shard; wall-clock second */
 } trm_ps_writer;
+/* The most pushes that are listed of one row. */
 enum { TRM_PS_WRITERS = 16 };
 
 /* Loads the folder of a job's servers.
  *   param    options: zero: newest snapshot with logs, all tables
- *   errors   INVALID (no checkpoint, no such table), IO, CORRUPT (file, block, offset), NOMEM
+ *   errors   INVALID (no checkpoint, no such table), IO, CORRUPT (file, block, offset), UNSUPPORTED
+ *            (a folder of another version), NOMEM
  *   owns     caller: trm_ps_folder_close(*out) */
 TRM_API TRM_MUST_USE trm_status trm_ps_folder_open(const char *path,
                                                    const trm_ps_folder_options *options,

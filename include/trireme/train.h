@@ -117,6 +117,7 @@ TRM_API double trm_learning_rate_at(const trm_learning_rate *rate, uint64_t step
 
 /* ---- metrics of the program's own ---------------------------------------------------------- */
 
+/* The most metrics of a model, and sums of one metric. */
 #define TRM_MAX_METRICS 8
 #define TRM_MAX_METRIC_SUMS 16
 
@@ -374,6 +375,7 @@ typedef struct trm_callback {
     const char *together;
 } trm_callback;
 
+/* The most callbacks of a training call. */
 #define TRM_MAX_CALLBACKS 16
 
 /* Options of one training call. */
@@ -446,9 +448,11 @@ typedef int (*trm_print)(const char *line);
 
 /* Prints "epoch: 1 step: 156, loss is 2.0084016" every `every` steps; in sink mode once an epoch,
  * with the loss of the epoch's (or run's) last step.
- *   param    every: 0 = only at the end of each epoch and of training */
+ *   param    every: steps; 0 = only at the end of each epoch and of training
+ *            print: receives the lines */
 TRM_API trm_callback trm_loss_monitor(int64_t every, trm_print print);
-/* Prints "epoch time: 4321.123 ms, per step time: 27.699 ms" at the end of each epoch. */
+/* Prints "epoch time: 4321.123 ms, per step time: 27.699 ms" at the end of each epoch.
+ *   param    print: receives the lines */
 TRM_API trm_callback trm_time_monitor(trm_print print);
 
 /* Options of trm_model_checkpoint. Zero means the default, except for `directory`. */
@@ -700,6 +704,7 @@ typedef struct trm_exporter {
     const char *metric;
     int32_t exports_to_keep; /* the newest; 0 = 5, TRM_ALL = all */
 } trm_exporter;
+/* The most exporters of an evaluator. */
 enum { TRM_MAX_EXPORTERS = 8 };
 
 /* The data of the evaluator, and how often it evaluates. */

@@ -4949,7 +4949,8 @@ FUNCTIONS = {
         """),
     'trm_exec_write': (None, (c_void_p, c_int32, c_void_p,),
         'exec index data',
-        """Sets a variable from plain layout.
+        """Sets a variable from plain layout. Of a cut variable, a rank takes its own part; one that another
+        stage of a pipeline has is left out.
           param    index: 0 to trm_exec_variable_count - 1
                    data: the whole variable
         """),
@@ -5615,7 +5616,7 @@ FUNCTIONS = {
     'trm_ps_server_start': (c_int, (POINTER(trm_ps_server_options), POINTER(c_void_p), POINTER(trm_error),),
         'options out err',
         """Starts a server, after loading its folder (newest complete checkpoint, then the logs).
-          errors   INVALID, NOMEM, IO, CORRUPT
+          errors   INVALID, NOMEM, IO, CORRUPT, UNSUPPORTED (a folder of another version)
           owns     caller: trm_ps_server_stop(*out)
         """),
     'trm_ps_server_address': (c_char_p, (c_void_p,),
@@ -5790,7 +5791,8 @@ FUNCTIONS = {
         'path options out err',
         """Loads the folder of a job's servers.
           param    options: zero: newest snapshot with logs, all tables
-          errors   INVALID (no checkpoint, no such table), IO, CORRUPT (file, block, offset), NOMEM
+          errors   INVALID (no checkpoint, no such table), IO, CORRUPT (file, block, offset), UNSUPPORTED
+                   (a folder of another version), NOMEM
           owns     caller: trm_ps_folder_close(*out)
         """),
     'trm_ps_folder_close': (None, (c_void_p,),
@@ -5997,11 +5999,14 @@ FUNCTIONS = {
         'every print',
         """Prints "epoch: 1 step: 156, loss is 2.0084016" every `every` steps; in sink mode once an epoch,
         with the loss of the epoch's (or run's) last step.
-          param    every: 0 = only at the end of each epoch and of training
+          param    every: steps; 0 = only at the end of each epoch and of training
+                   print: receives the lines
         """),
     'trm_time_monitor': (trm_callback, (trm_print,),
         'print',
-        """Prints "epoch time: 4321.123 ms, per step time: 27.699 ms" at the end of each epoch."""),
+        """Prints "epoch time: 4321.123 ms, per step time: 27.699 ms" at the end of each epoch.
+          param    print: receives the lines
+        """),
     'trm_model_checkpoint': (trm_callback, (POINTER(trm_model_checkpoint_options),),
         'options',
         """Saves checkpoints as the options say, and at the end of training or when it is stopped. Sink
@@ -6274,7 +6279,7 @@ FUNCTIONS = {
         'options out err',
         """Searches the fastest plan that fits, by pricing every plan of the space.
           errors   INVALID (names; hardware file, with line, found and expected text; a plan that cannot
-                   be)
+                   be), NOMEM
           owns     caller: trm_hardware_plan_destroy(*out)
           threads  any
         """),
