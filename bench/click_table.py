@@ -19,12 +19,15 @@ BATCH = 4096
 
 
 def trireme(args, model, threads, repeats, *more):
+    """Runs `trireme bench train` of a model; returns its JSON line."""
     line = [args.trireme, "bench", "train", model, "--threads", str(threads), "--repeats", str(repeats), "--json", *more]
     done = subprocess.run(line, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def tensorflow(args, python):
+    """Runs the peer. Returns samples per second (the median of its reports but the first two, which include its start), and the mean of
+    its last losses."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([python, args.peer, folder, str(args.steps), str(args.threads)], capture_output=True, text=True)
     log = done.stdout + done.stderr

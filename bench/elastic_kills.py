@@ -9,7 +9,7 @@ random moments (SIGKILL), or leave (SIGTERM, --leaves: which part), each until o
 starts a rank that has died again, so often, and it joins the others. One process that has the state of the model is always left
 alone: when the last one dies, or is asked to leave, the job ends, as it has to. Counted: jobs that hang or fail, weights
 that differ from the undisturbed ones, losses of steps that differ (a lost or doubled sample changes
-them) or steps that nobody has reported, steps redone (also the most that one change has cost, which is 1), changes after which the job went
+them) or steps that no rank has reported, steps redone (also the most that one change has cost, which is 1), changes after which the job went
 back behind a step that was reported (went_back), ranks that the others have lost although they were not killed (crashes), the seconds from a kill until the others notice it (detection), from there
 to the end of the next step, and the seconds that the members of the job wait while processes join. mlp-slices, mlp-split, mlp-cuts
 (dataset_strategy) and mlp-stages are jobs in which no rank has the whole state. In rank-split, rank-stages and rank-slices each rank keeps its
@@ -132,7 +132,7 @@ class Job:
         steps = [e for e in self.events() if e.get("event") == "step"]
         missing = set(range(1, self.steps + 1)) - {e["global_step"] for e in steps}
         if missing:
-            print(f"steps that nobody has reported: {sorted(missing)}", flush=True)
+            print(f"steps that no rank has reported: {sorted(missing)}", flush=True)
             return len(missing)
         if self.model.check == "samples":
             return self.wrong_epochs(steps)

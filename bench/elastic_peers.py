@@ -146,7 +146,7 @@ class Job:
         return step
 
     def keep(self):
-        """Starts processes again where the peer has nobody who does."""
+        """Starts processes again where the peer does not do so itself."""
 
 
 class Trireme(Job):

@@ -183,9 +183,9 @@ elif wanted F09; then
     busy=0; [ "$line" != 0 ] && overloaded && busy=1
     kill -TERM "$launcher"; ended 30
     if [ $busy = 1 ]; then
-        echo "F09: nobody is slow: not judged, load $(cut -d' ' -f1,4 /proc/loadavg) on $(nproc) CPUs"
+        echo "F09: no rank is slow: not judged, load $(cut -d' ' -f1,4 /proc/loadavg) on $(nproc) CPUs"
     else
-        [ "$line" = 0 ]; r=$?; row F09 "nobody is slow" "no such line" "$line lines in $steps steps" "$(since "$begun")" $r
+        [ "$line" = 0 ]; r=$?; row F09 "no rank is slow" "no such line" "$line lines in $steps steps" "$(since "$begun")" $r
     fi
     ahead=()
 fi
@@ -435,6 +435,7 @@ if wanted S03 || wanted S04; then
 fi
 if wanted S05; then
     begun=$(now); fresh; good=0 total=0
+    # Each line of the file is a value of TF_CONFIG that must be refused, also its first line and blank ones.
     { cat "$root/bench/faults/tf_config.txt"; printf '{"cluster": {"worker": ["a:1"%s]}, "task": {"type": "worker", "index": -1}}\n' \
         "$(seq -f ', "b:%.0f"' 1 9000 | tr -d '\n')"; } > configs.txt # the last one: 100 KB, what one variable may have
     while IFS= read -r text; do

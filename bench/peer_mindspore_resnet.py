@@ -34,6 +34,8 @@ def normed(inputs, outputs, kernel, stride):
 
 
 class Block(nn.Cell):
+    """A bottleneck block: 1x1, 3x3, 1x1, added to its input (projected where the shape changes)."""
+
     def __init__(self, inputs, width, stride):
         super().__init__()
         self.branch = nn.SequentialCell([normed(inputs, width, 1, 1), nn.ReLU(), normed(width, width, 3, stride),
@@ -48,6 +50,8 @@ class Block(nn.Cell):
 
 
 class Network(nn.Cell):
+    """ResNet-50."""
+
     def __init__(self, classes):
         super().__init__()
         layers, channels = [normed(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, pad_mode="same")], 64

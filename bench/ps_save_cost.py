@@ -36,7 +36,7 @@ def run(args, steps, every):
             elif event.get("event") == "checkpoint" and first is not None:
                 saved += 1
         assert job.wait() == 0
-        saved -= 1 # the last, when nobody trains any more
+        saved -= 1 # the last, when no worker trains any more
         newest = max(glob.glob(folder + "/run/ps/snapshot-*"))
         size = sum(os.path.getsize(f) for f in glob.glob(newest + "/*"))
         return (last[1] - first[1]) * 4096 / (last[0] - first[0]), last[0] - first[0], saved, size

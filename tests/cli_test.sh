@@ -140,7 +140,7 @@ expect 3 "data_batch_1.bin" train mlp --data "$work/cut"
 "$trireme" data synth --output "$work/shapes" --synth-train 100 --synth-test 20 --quiet > /dev/null || fail "data synth"
 printf '\x0b' | dd of="$work/shapes/data_batch_2.bin" bs=1 seek=3073 conv=notrunc 2> /dev/null
 expect 3 "label 11" data info --data "$work/shapes" --batch-size 10
-mkfifo "$work/pipe" # nobody writes there: to open it would wait for ever
+mkfifo "$work/pipe" # no process writes there: to open it would wait for ever
 expect 2 "neither a file nor a directory" inspect "$work/pipe"
 expect 2 "unknown kind of data" train mlp --data "$work/pipe"
 expect 3 "not a regular file" train mlp --data "$work/pipe" --dataset csv

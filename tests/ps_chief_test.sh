@@ -34,7 +34,7 @@ last=$(saved run)
 until_saved run "$last" || exit 1
 said() { grep -qE "$1" "$2.out" "$2.err"; } # TEXT NAME
 stands_in="trainer [12] is the chief now: the one before is silent"
-said "$stands_in" w1 || said "$stands_in" w2 || fail "nobody says that it stands in: $(tail -qn 3 w[12].*)"
+said "$stands_in" w1 || said "$stands_in" w2 || fail "no worker says that it stands in: $(tail -qn 3 w[12].*)"
 # ---- it comes back: the job has a chief, which is not disturbed
 role run worker 0 $steps > again.out 2> again.err & again=$!
 last=$(saved run)

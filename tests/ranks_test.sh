@@ -83,7 +83,7 @@ grep -qi "failed\|signal" warned.err && fail "SIGUSR1 to two ranks: not as told:
 
 # ---- wrong use starts no rank
 expect 2 "--bucket" train lenet --data synth --bucket wide
-expect 2 "a cut before gradient 500, but there are 10: 1 to 9 expected" train lenet --data synth -n 2 --bucket 3,500
+expect 2 "a cut before gradient 500, but there are 10: 1 to 10 expected" train lenet --data synth -n 2 --bucket 3,500
 expect 2 "--sync-batch-norm" train lenet --data synth --sync-batch-norm 1
 expect 2 "hybrid_parallel" train lenet --data synth --layerwise fc
 expect 2 "after --" run -n 2

@@ -4,7 +4,10 @@
  *     keep the standard streams -> signals -> output -> find the command -> parse its flags -> row->run
  *
  * The table (commands.c) holds everything about a command: dispatch, help and error messages
- * read it. */
+ * read it.
+ *
+ * Invariants: the standard streams are kept before anything opens a file, signals are set before
+ * anything takes time, and the flags before a wrong one still say how the error is printed. */
 #include "app/models/models.h"
 
 #include "trireme/base.h"

@@ -22,8 +22,8 @@
 /* Target without a back-end: plain layouts, no fusion. */
 static const trmi_target plain_target = {.name = "plain", .threads = 1};
 
-/* Collects loss, outputs and parameters. A loss in another type is cast to float32, so that the
- * executor reads one type.   errors  INVALID: not a node of this graph */
+/* Collects loss (0: none), outputs and parameters. A loss in another type is cast to float32, so
+ * that the executor reads one type.   errors  INVALID: not a node of this graph */
 static trm_status roots_of(trm_graph *graph, const trmi_plan_options *options, trmi_roots *roots,
                            trmi_arena *arena, trm_error *err) {
     int32_t outputs = options->outputs_count;
@@ -36,11 +36,15 @@ static trm_status roots_of(trm_graph *graph, const trmi_plan_options *options, t
         roots->outputs[i] = options->outputs[i].id;
     }
     if (roots->loss < 0 || roots->loss >= graph->values_count) {
-        return TRMI_FAIL(err, TRM_INVALID, "the loss is not a node of this graph");
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "the loss is not a node of this graph (node %d, expected 1 to %lld)",
+                         roots->loss, (long long)graph->values_count - 1);
     }
     for (int32_t i = 0; i < outputs; i++) {
         if (roots->outputs[i] <= 0 || roots->outputs[i] >= graph->values_count) {
-            return TRMI_FAIL(err, TRM_INVALID, "output %d is not a node of this graph", i);
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "output %d is not a node of this graph (node %d, expected 1 to %lld)",
+                             i, roots->outputs[i], (long long)graph->values_count - 1);
         }
     }
     for (int64_t i = 1; i < graph->ops_count; i++) {
@@ -154,8 +158,8 @@ static trm_status run_passes(trm_program *program, const trm_graph *given,
                              const trmi_plan_options *options, trmi_roots *roots, trm_error *err) {
     const trmi_target *target = options->target;
     trm_graph **graph = &program->graph;
-    bool train = roots->loss != 0 && (*graph)->training,
-         rule = !options->no_recompute && target->recompute_cheap;
+    bool train = roots->loss != 0 && (*graph)->training;
+    bool recomputes_cheap = !options->no_recompute && target->recompute_cheap;
     if (options->partition == NULL && options->precision != TRM_PRECISION_MIXED &&
         !options->no_fusion && target->fuse_keyed && options->blocks == 0) {
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_keyed, options, graph, roots, err));
@@ -175,7 +179,7 @@ static trm_status run_passes(trm_program *program, const trm_graph *given,
     if (options->partition != NULL) {
         trm_graph *local;
         TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));
-        found.large_sums = train && rule &&
+        found.large_sums = train && recomputes_cheap &&
                            trmi_partition_sums(*graph, trmi_mesh_ranks(&options->partition->mesh));
         trmi_part_mark(*graph, options->local_norms, false);
         TRMI_TRY(trmi_partition_graph(*graph, options->partition, options->prices, options->rank,
@@ -189,8 +193,8 @@ static trm_status run_passes(trm_program *program, const trm_graph *given,
     /* The following fusions work on the graph of a rank and so depend on the plan. With blocks of
      * samples they must not change a bit: a sum of two gradients in 16 bits would not be rounded.
      */
-    bool rounds = options->blocks > 0 && options->precision == TRM_PRECISION_MIXED;
-    if (train && !rounds && !options->no_fusion && target->fuse_norm_act) {
+    bool rounds_sums = options->blocks > 0 && options->precision == TRM_PRECISION_MIXED;
+    if (train && !rounds_sums && !options->no_fusion && target->fuse_norm_act) {
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_grad_add, options, graph, roots, err));
     }
     if (!options->no_fusion && target->fuse_product) {
@@ -198,8 +202,9 @@ static trm_status run_passes(trm_program *program, const trm_graph *given,
         TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_product, options, graph, roots, err));
     }
-    bool asked = options->partition != NULL || options->recompute;
-    if (train && (rule || asked)) {
+    /* A plan, and the caller, may name operators that are to be recomputed. */
+    bool recomputes_named = options->partition != NULL || options->recompute;
+    if (train && (recomputes_cheap || recomputes_named)) {
         TRMI_TRY(trmi_pass_run(trmi_pass_recompute, &found, graph, roots, err));
     }
     TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));

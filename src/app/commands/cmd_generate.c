@@ -3,7 +3,9 @@
  * that reading the weights takes.
  *
  *      checkpoint --> network, tokenizer --> model --> generator --> ids --> bytes of text --> stdout
- */
+ *
+ * Ids without a text in the tokenizer are left out. A rate counts the tokens after the first one,
+ * which waits for the prompt. */
 #include "app/models/models.h"
 #include "app/commands/bench.h"
 

@@ -5,7 +5,9 @@
  *
  * With up to MEASURED_RANKS ranks, plan starts itself on as many processes: they measure
  * operators and messages together. Otherwise costs come from --links or are guessed, and one
- * process is enough. Rank 0 prints. */
+ * process is enough. Rank 0 prints.
+ *
+ * Invariant: a plan is priced with the options with which a job would run it. */
 #include "app/models/models.h"
 #include "app/output/page.h"
 #include "app/commands/planning.h"

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of commands: name, arguments, help text, example, groups of flags, function.
  * Dispatch (main.c), --help (help.c) and error messages read it. A command accepts the flags of
- * its groups; each group is a paragraph of its --help. */
+ * its groups; each group is a paragraph of its --help.
+ *
+ * A flag that no group of a command has is an error of that command. */
 #include "app/app.h"
 
 /* clang-format off */

@@ -52,7 +52,7 @@ static void nothing_is_a_single_process(void **state) {
     assert_null(trm_cluster_get(cluster)->rendezvous);
     assert_true(trm_cluster_get(cluster)->is_chief);
     trm_cluster_destroy(cluster);
-    /* An allocation without a step, and anybody's RANK, are not a job. */
+    /* An allocation without a step, and a RANK without a world size, are not a job. */
     cluster =
         resolve_cluster(NULL, ENV("SLURM_JOB_ID=7", "SLURM_NTASKS=8", "SLURM_PROCID=0", "RANK=3"));
     CHECK_RANK(cluster, 0, 1);

@@ -12,7 +12,7 @@ static bool is_full_vector(trm_collective_kind kind) {
            kind == TRM_BARRIER;
 }
 
-/* Rounds, elements sent and elements summed of an all-reduce of m elements. */
+/* Returns the cost of an all-reduce of m elements. */
 static trmi_schedule_cost allreduce_cost(trmi_algorithm algorithm, int32_t n, double m,
                                          int64_t pieces) {
     int32_t steps = trmi_ceil_log2(n), power = 1 << steps;

@@ -5,7 +5,10 @@
  *   reader: parse row i --> trmi_row (label, dense, keys through trmi_keyer) --> batch
  *
  * Readers: click_csv.c, click_libsvm.c, click_slots.c, click_tfrecord.c; generated rows:
- * click_gen.c, random_clicks.c. click.c has what they share, click_key.c the keys. */
+ * click_gen.c, random_clicks.c. click.c has what they share, click_key.c the keys.
+ *
+ * Invariants: where keys are bounded, key 0 is a missing or unknown value. The hash of a value
+ * never changes, because saved models depend on it. */
 #ifndef TRMI_DATA_CLICK_H
 #define TRMI_DATA_CLICK_H
 

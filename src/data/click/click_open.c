@@ -3,7 +3,10 @@
  * building vocabularies from them.
  *
  * A folder has train.csv and test.csv, or the same with another ending that is known.
- * tfrecord-clicks reads folders itself. */
+ * tfrecord-clicks reads folders itself.
+ *
+ * A vocabulary is made in one pass over the training data; missing values are not counted, because
+ * every vocabulary gives them id 0. */
 #include "base/arguments.h"
 #include "base/error.h"
 #include "data/click/click.h"

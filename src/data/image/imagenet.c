@@ -5,7 +5,9 @@
  *   image/class/label  int64   1 to 1000; batches have 0 to 999
  *
  * Training images are in files train-*, test images in validation-*. Other features of a record are
- * passed over. */
+ * passed over.
+ *
+ * Lengths of records are checked when the files are opened, their content when it is read. */
 #include "base/arguments.h"
 #include "base/error.h"
 #include "data/tfrecord/tfrecord.h"

@@ -5,7 +5,9 @@
  *   trm_dataset_arrays --> copy_rows --+
  *   trm_dataset_callback --> read -----+--> load_own_image (and its label: image transforms apply)
  *                                      +--> fill_own_batch (any fields)
- */
+ *
+ * Invariants: rows after the last sample are zeros, with -1 as class labels, as in every dataset.
+ * The context belongs to the dataset from the moment at which the creation has succeeded. */
 #include "data/pipeline/dataset.h"
 
 #include "base/arguments.h"

@@ -2,7 +2,12 @@
 /* Datasets of tokens: files of ids, text, JSON lines.
  *
  *   files (text_files.h) --> a tokenizer, if there is one --> for each file the part of the usage
- *                                                               --> trmi_token_part_add */
+ *                                                               --> trmi_token_part_add
+ *
+ * Invariants: a file that both usages share is divided between documents or characters, never
+ * inside of one. Tokens of characters are numbered over the files of both usages. Bytes and
+ * characters are read where they lie in a mapped file; encoded tokens are in memory, and their
+ * files are closed. */
 #include "base/arguments.h"
 #include "base/checked.h"
 #include "base/format/endian.h"

@@ -143,7 +143,7 @@ trm_status trmi_buckets_list(const trmi_bucket_item *items, int32_t items_count,
                              const int32_t *indices, int32_t indices_count, trmi_bucket *out,
                              int32_t *count, trm_error *err) {
     static const int32_t none[1] = {0};
-    /* Write the user's indices. */
+    /* Check the user's indices. */
     for (int32_t i = 0; i < indices_count; i++) {
         if (indices[i] < (i == 0 ? 1 : indices[i - 1] + 1)) {
             return TRMI_FAIL(
@@ -155,7 +155,7 @@ trm_status trmi_buckets_list(const trmi_bucket_item *items, int32_t items_count,
             return TRMI_FAIL(
                 err, TRM_INVALID,
                 "gradient buckets: a cut before gradient %d, but there are %d: 1 to %d expected",
-                indices[i], items_count, items_count - 1);
+                indices[i], items_count, items_count);
         }
     }
     *count =

@@ -37,7 +37,9 @@ typedef struct rank_state {
     bool begun;     /* the action that is due */
     /* the end of what the rank has done; with `left` the moment at which it begins to compute */
     double clock;
-    double left; /* seconds of work that are not done; only where ranks share cores */
+    /* seconds of work that are not done, as long as they take while all ranks compute; only where
+     * ranks share cores */
+    double left;
 } rank_state;
 
 /* The schedule, its messages, and the state of all ranks. */
@@ -320,6 +322,7 @@ static bool let_time_pass(play *w) {
     if (computing == 0 && begins == INFINITY) {
         return false;
     }
+    /* how much faster those compute than if all ranks did (trmi_pipeline_play.crowding) */
     double rate = fmin(w->out->crowding, w->p->stages / fmax(1, computing));
     double until = fmin(begins, w->now + ends / rate), done = (until - w->now) * rate;
     for (int32_t i = 0; i < w->p->stages; i++) {
@@ -338,7 +341,6 @@ static bool let_time_pass(play *w) {
 /* Plays the schedules of all ranks until none can go on. A rank that has actions left then waits
  * for a message that never comes: the schedule has a deadlock. */
 static trm_status play_all(play *w, trm_error *err) {
-    int32_t unwanted;
     w->out->met = 0;
     do {
         for (bool moved = true; moved;) {
@@ -369,8 +371,12 @@ static trm_status play_all(play *w, trm_error *err) {
     }
     w->out->seconds = w->out->meets ? last + TRMI_MEETINGS_AFTER * w->out->meeting + behind : apart;
     for (int32_t e = 0; e < w->edges_count; e++) {
-        *(w->out->waiting != NULL ? &w->out->waiting[e] : &unwanted) = w->state[e].waiting;
-        *(w->out->kept != NULL ? &w->out->kept[e] : &unwanted) = w->state[e].kept;
+        if (w->out->waiting != NULL) {
+            w->out->waiting[e] = w->state[e].waiting;
+        }
+        if (w->out->kept != NULL) {
+            w->out->kept[e] = w->state[e].kept;
+        }
     }
     return TRM_OK;
 }

@@ -9,7 +9,11 @@
  *
  * The forward operators are cut into virtual stages 0, 1, ...: chunk c of the rank of stage s is
  * virtual stage c * stages + s. A schedule is an array of actions for each rank. trmi_pipeline_run
- * plays it: checks that it ends, counts the micro-batches in flight, and predicts its time. */
+ * plays it: checks that it ends, counts the micro-batches in flight, and predicts its time.
+ *
+ * Invariants: each rank runs each forward and each backward of its chunks once, micro-batches in
+ * order. Whether a schedule ends, and when, does not depend on the order in which the player takes
+ * the ranks. */
 #ifndef TRMI_PLAN_PIPELINE_STAGE_SCHEDULE_H
 #define TRMI_PLAN_PIPELINE_STAGE_SCHEDULE_H
 

@@ -6,7 +6,9 @@
  *      exact     the rows whose quick bound is below the best plan: dynamic programming over
  *                (stage, cut) with exact seconds of runs; runs that are too long or leave too much
  *                for the other stages are left out
- *      plan      the cut and the strategies that have the bound, played */
+ *      plan      the cut and the strategies that have the bound, played
+ *
+ * Invariant: a row is left out only if its lower bound is not below the best plan that is known. */
 #include "plan/search/pipeline_search.h"
 
 #include "plan/search/pipeline_cut.h"

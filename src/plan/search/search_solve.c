@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Writes the error for memory that is missing. */
 static trm_status no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to search a plan"); }
 
 /* ---- choices ---- */

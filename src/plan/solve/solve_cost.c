@@ -3,7 +3,10 @@
  *
  * The file also turns a graph with two costs (plan/solve/solve_front.h) into a graph with the
  * single cost a x time + b x memory, which trmi_solve() can solve. Weighted tables are float32;
- * times and memory are summed in double. */
+ * times and memory are summed in double.
+ *
+ * Invariant: nodes and edges that share a table share one in the weighted graph, too, because
+ * trmi_solve() recognises equal tables by their address. */
 #include "plan/solve/solve_front.h"
 
 #include "base/memory.h"
