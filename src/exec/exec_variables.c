@@ -13,8 +13,9 @@
 #include "exec/exec.h"
 
 #include "exec/box_walk.h"
-#include "plan/pipeline/stages.h"
 #include "exec/convert.h"
+
+#include "plan/pipeline/stages.h"
 
 #include "base/arguments.h"
 #include "base/element.h"
@@ -290,32 +291,32 @@ int32_t trm_exec_find(const trm_exec *exec, const char *name) {
     return -1;
 }
 
-/* Contract in trireme/exec.h. `wholes` holds a variable as the last gather assembled it; the
- * rank's own part in it may be older than the arena, and is copied again. */
+/* Copies a variable as the last gather has assembled it; zeros before the first gather. */
+static void read_whole(const trm_exec *exec, int32_t index, void *data) {
+    const trm_variable *v = &exec->variables[index];
+    size_t bytes = (size_t)trm_shape_count(&v->shape) * trm_dtype_bytes(v->dtype);
+    if (exec->wholes[index] != NULL) {
+        memcpy(data, exec->wholes[index], bytes);
+    } else {
+        memset(data, 0, bytes);
+    }
+}
+
+/* Contract in trireme/exec.h. This rank's own part in `wholes` may be older than the arena, and is
+ * copied again. */
 void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
     TRMI_NEED_OR(, NULL, exec, data);
     const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
-    if (trmi_exec_is_elsewhere(exec, index)) { /* as it was at the last gather */
-        const trm_variable *v = &exec->variables[index];
-        size_t whole = (size_t)trm_shape_count(&v->shape) * trm_dtype_bytes(v->dtype);
-        if (exec->wholes[index] != NULL) {
-            memcpy(data, exec->wholes[index], whole);
-        } else {
-            memset(data, 0, whole);
-        }
+    if (trmi_exec_is_elsewhere(exec, index)) {
+        read_whole(exec, index, data);
         return;
     }
     if (leaf == NULL) {
         trmi_exec_read_part(exec, index, data);
         return;
     }
+    read_whole(exec, index, data);
     size_t element = trm_dtype_bytes(exec->variables[index].dtype);
-    size_t bytes = (size_t)trm_shape_count(&leaf->global) * element;
-    if (exec->wholes[index] != NULL) {
-        memcpy(data, exec->wholes[index], bytes);
-    } else {
-        memset(data, 0, bytes);
-    }
     void *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * element);
     if (part != NULL) { /* this rank's part may have changed since the gather */
         trmi_exec_read_part(exec, index, part);

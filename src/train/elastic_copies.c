@@ -58,6 +58,20 @@ static part_size measure_part(const trmi_state_part *part, bool alone) {
     return size;
 }
 
+trm_status trmi_elastic_gather(trm_comm *comm, const void *mine, size_t bytes, void **out,
+                               trm_error *err) {
+    char *all;
+    *out = NULL;
+    TRMI_TRY(TRMI_NEW(err, all, bytes * (size_t)trm_comm_size(comm), "for the ranks of a job"));
+    trm_status status = trmi_comm_allgather(comm, mine, bytes, all, err);
+    if (status != TRM_OK) {
+        trmi_free(all);
+        return status;
+    }
+    *out = all;
+    return TRM_OK;
+}
+
 /* Takes memory for the description of a part of another rank. */
 static trm_status make_part(const part_size *size, trmi_state_part *part, trm_error *err) {
     TRMI_TRY(TRMI_NEW(err, part->runs, size->runs + 1, "for the part of another rank"));
@@ -345,11 +359,10 @@ trm_status trmi_copies_open(trmi_elastic_copies *c, trm_exec *exec, trm_comm *co
     for (int64_t i = 0; i < c->own.runs_count; i++) {
         c->own.runs[i].variable = order[c->own.runs[i].variable];
     }
-    part_size *sizes;
+    void *sizes; /* part_size[ranks] */
     const part_size mine = measure_part(&c->own, false);
-    TRMI_TRY(TRMI_NEW(err, sizes, c->ranks, "for the parts of %d ranks", c->ranks));
-    trm_status status = trmi_comm_allgather(comm, &mine, sizeof mine, sizes, err);
-    status = status == TRM_OK ? share_parts(c, exec, comm, sizes, err) : status;
+    TRMI_TRY(trmi_elastic_gather(comm, &mine, sizeof mine, &sizes, err));
+    trm_status status = share_parts(c, exec, comm, sizes, err);
     trmi_free(sizes);
     TRMI_TRY(status);
     TRMI_TRY(c->shared.data == NULL ? make_copies(c, comm, err) : TRM_OK);

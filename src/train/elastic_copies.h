@@ -80,6 +80,11 @@ typedef struct trmi_elastic_copies {
     int32_t newest;
 } trmi_elastic_copies;
 
+/* Gathers `bytes` bytes of each rank, in the order of the ranks.
+ *   owns    caller: trmi_free(*out)
+ *   errors  NOMEM, those of collectives; *out is then NULL */
+trm_status trmi_elastic_gather(trm_comm *comm, const void *mine, size_t bytes, void **out,
+                               trm_error *err);
 /* Lists the part of this rank, and lets others reach it. Collective. `order`: the position of each
  * variable among all (trmi_elastic_model.order). Updates of `exec` use *copies.
  *   errors  NOMEM, INVALID (trmi_state_part_list), those of trm_comm_exchange */

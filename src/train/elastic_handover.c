@@ -15,20 +15,6 @@
 #include "base/memory.h"
 #include "comm/api/communicator.h"
 
-trm_status trmi_elastic_gather(trm_comm *comm, const void *mine, size_t bytes, void **out,
-                               trm_error *err) {
-    char *all;
-    *out = NULL;
-    TRMI_TRY(TRMI_NEW(err, all, bytes * (size_t)trm_comm_size(comm), "for the ranks of a job"));
-    trm_status status = trmi_comm_allgather(comm, mine, bytes, all, err);
-    if (status != TRM_OK) {
-        trmi_free(all);
-        return status;
-    }
-    *out = all;
-    return TRM_OK;
-}
-
 /* Contract in elastic_state.h. Declarations are plain structs; all ranks run the same program. */
 trm_status trmi_elastic_declare(trm_comm *comm, const trmi_declaration *mine,
                                 trmi_declaration **out, trm_error *err) {

@@ -79,12 +79,7 @@ typedef struct trmi_declaration {
     trmi_copies_owner parts;
 } trmi_declaration;
 
-/* elastic_handover.c: gathers `bytes` bytes of each rank, in the order of the ranks.
- *   owns    caller: trmi_free(*out)
- *   errors  NOMEM, those of collectives; *out is then NULL */
-trm_status trmi_elastic_gather(trm_comm *comm, const void *mine, size_t bytes, void **out,
-                               trm_error *err);
-/* Gathers the declarations of all ranks.   owns  caller: trmi_free(*out) */
+/* elastic_handover.c: gathers the declarations of all ranks.   owns  caller: trmi_free(*out) */
 trm_status trmi_elastic_declare(trm_comm *comm, const trmi_declaration *mine,
                                 trmi_declaration **out, trm_error *err);
 /* Broadcasts the state of `source`. A rank keeps what it has until all of the new state is here:

@@ -4,7 +4,10 @@
  * (contracts in gradient_sink.h):
  *
  *      dataset --trmi_next_batch--> batch --trmi_feed--> inputs of the program
- *         run: trmi_run_read            trmi_run_use */
+ *         run: trmi_run_read            trmi_run_use
+ *
+ * Invariant: a run computes with the batch that it has asked for: epoch and number are compared,
+ * so that a dataset that another call reads in between is an error. */
 #include "train/gradient_sink.h"
 
 #include "base/error.h"

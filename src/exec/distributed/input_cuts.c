@@ -3,7 +3,9 @@
  * input_cuts.h).
  *
  *      text --read_tuples--> cuts --check_one, for each input--> the shapes divide by the parts
- */
+ *
+ * Invariants: tuples belong to the inputs in the order of the graph; at most one dimension of an
+ * input is cut, into parts of equal size. */
 #include "exec/distributed/input_cuts.h"
 
 #include "base/error.h"

@@ -6,7 +6,10 @@
  *
  *   context_table.c     the table: name, form, default, modes, meaning
  *   context_values.c    checks and parses the text of one option
- *   context.c           a context: set, get, checks between options, resolve */
+ *   context.c           a context: set, get, checks between options, resolve
+ *
+ * Invariant: an option is checked by its row when it is set, and against other options when all
+ * are resolved, so that the order in which a program sets them does not matter. */
 #ifndef TRMI_TRAIN_CONTEXT_H
 #define TRMI_TRAIN_CONTEXT_H
 

@@ -4,7 +4,9 @@
  *      model name, preset, sizes --> trmi_transformer \
  *      text of a hardware file   --> trmi_hardware     >-- trmi_parallelism_search --> report, export
  *      devices, batch, options   --> trmi_plan_problem /
- */
+ *
+ * A given plan is priced by the same costs as those of the search. No memory of the model's size
+ * is taken. */
 #include "train/planner/hardware_plan.h"
 
 #include "base/arguments.h"

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Functions that forward and backward of attention in blocks share: the sizes of the blocks, rows
  * in and out, packing of keys and values, and the products of a tile of scores (contracts in
- * attention_blocks.h). */
+ * attention_blocks.h).
+ *
+ * Invariants: blocks of keys come in their order, and each adds its part to sums that are there; a
+ * panel of keys is one tile wide; rows of scores lie at distances that are no power of two. */
 #include "exec/cpu/attention/attention_blocks.h"
 
 #include "base/element.h"

@@ -159,6 +159,7 @@ static void split_pairs(float *to, const void *from, int64_t count, bool half) {
     }
 }
 
+/* Contract in memory_kernels.h. The reverse of split_pairs for bfloat16. */
 static void join_pairs(float *to, const float *from, int64_t count) {
     const int64_t lines = count / PAIRS_LINE * PAIRS_LINE;
     for (int64_t i = 0; i < lines; i += 2 * VL) {

@@ -52,7 +52,7 @@ typedef struct move_job {
         }                                                                                          \
     } while (0)
 
-/* Copies n elements between two strides. */
+/* Copies n elements of `bytes` bytes; so, si: strides of output and input, in elements. */
 static void copy_run(char *out, int64_t so, const char *in, int64_t si, int64_t n, int64_t bytes) {
     if (so == 1 && si == 1) {
         memcpy(out, in, (size_t)(n * bytes));
@@ -201,14 +201,14 @@ static void make_part(move_part *p, const trm_shape *shape, const int64_t *out, 
 static uint64_t value_bits(trm_dtype dtype, double value) {
     uint64_t bits = 0;
     float single = (float)value;
-    uint16_t half;
+    uint16_t narrow;
     switch (dtype) {
     case TRM_FLOAT64: memcpy(&bits, &value, sizeof value); break;
     case TRM_FLOAT32: memcpy(&bits, &single, sizeof single); break;
     case TRM_BFLOAT16:
     case TRM_FLOAT16:
-        half = dtype == TRM_BFLOAT16 ? trmi_float_to_bf16(single) : trmi_float_to_f16(single);
-        memcpy(&bits, &half, sizeof half);
+        narrow = dtype == TRM_BFLOAT16 ? trmi_float_to_bf16(single) : trmi_float_to_f16(single);
+        memcpy(&bits, &narrow, sizeof narrow);
         break;
     default:
         bits = (uint64_t)(int64_t)value; /* the low bytes are the integer's */
