@@ -5,7 +5,12 @@
  *
  *   HELLO, CHALLENGE    0 magic, 8 version, 10 service, 12 bytes of detail (HELLO), 16 nonce
  *   HELLO               48 detail
- *   CHALLENGE           48 HMAC of the acceptor */
+ *   CHALLENGE           48 HMAC of the acceptor
+ *
+ * Invariants: a field is checked as soon as it is there, and before its length is believed.
+ * Each end proves that it knows the token before it sends anything else. Nonces are new for
+ * each connection, and labels tell the codes of messages apart, so that no old message proves
+ * anything. */
 #include "base/net/net_proof.h"
 
 #include "base/hash/digest.h"
