@@ -10,6 +10,8 @@ Reads include/trireme/*.h with libclang (Debian: python3-clang) and writes
     python/trireme/_c.pyi   their types, for editors and type checkers
     python/trireme/ops.py   a Python function for each operator of a graph
     python/trireme/transforms.py    and for each transform of a dataset
+    python/trireme/_methods.py      methods that pass on to one function each; the hooks of a training
+    python/trireme/_monitors.py     callbacks of the library
     src/train/layout.c      trm_layout: sizes and offsets of all structs, which _c.py compares when it is imported
 
 --check writes nothing and fails if a file differs. Exit code 77: libclang is not here.
@@ -37,7 +39,35 @@ PYTHON_TYPES = {'c_bool': 'bool', 'c_float': 'float', 'c_double': 'float', 'c_ch
 BY_HAND = {'trm_input', 'trm_parameter', 'trm_state', 'trm_constant', 'trm_scalar', 'trm_loss_softmax', 'trm_loss_softmax_expand',
            'trm_loss_logistic', 'trm_inputs_get'}
 DEFAULTS = {('trm_pad', 'value'): '0.0', ('trm_one_hot', 'on'): '1.0', ('trm_one_hot', 'off'): '0.0', ('trm_transform_random_flip', 'probability'): '0.5',
-            ('trm_transform_rescale', 'scale'): '1 / 255', ('trm_transform_rescale', 'shift'): '0.0'}
+            ('trm_transform_rescale', 'scale'): '1 / 255', ('trm_transform_rescale', 'shift'): '0.0', ('trm_dataset_shuffle', 'window'): '0', ('trm_dataset_repeat', 'passes'): None,
+            ('trm_dataset_batch', 'drop_remainder'): 'True', ('trm_dataset_prefetch', 'depth'): '4', ('trm_dataset_prefetch', 'threads'): '1',
+            ('trm_planner_report', 'json'): 'True', ('trm_loss_monitor', 'every'): '1', ('trm_metrics_recorder', 'every'): '1',
+            ('trm_run_recorder', 'every'): '0'}
+# Other names of arguments than in C, and of methods than what follows the prefix.
+RENAMED = {'json': 'json_form', ('trm_planner_save', 'file'): 'path',
+           'trm_planner_get_info': 'info', 'trm_graph_is_training': 'training', 'trm_dataset_json': 'describe'}
+# Classes of methods that pass on to one function each: the prefix of the functions, those after which the object is returned, the others, and
+# those that are properties.
+METHODS = {
+    'DatasetMethods': ('trm_dataset_', 'seed shard shuffle batch repeat prefetch', 'json', 'sample_count class_count'),
+    'ExecMethods': ('trm_exec_', '', 'forward update broadcast gather explain', 'loss'),
+    'PlannerMethods': ('trm_planner_', '', 'report svg dot save', 'get_info'),
+    'GraphMethods': ('trm_graph_', '', 'check', 'is_training'),
+    'ModelMethods': ('trm_model_', '', 'request_stop request_leave', 'global_step'),
+    'EstimatorMethods': ('trm_estimator_', '', 'plan request_stop', ''),
+    'ElasticMethods': ('trm_elastic_', '', 'request_leave', 'wants_change'),
+    'TokenizerMethods': ('trm_tokenizer_', '', 'save', ''),
+    'ContextMethods': ('trm_context_', '', 'reset', ''),
+}
+# Operators that are methods of a node, too; and those between two values, as Python writes them.
+NODE_METHODS = {'sum': 'trm_reduce_sum', 'mean': 'trm_reduce_mean', 'max': 'trm_reduce_max', 'astype': 'trm_cast'}
+NODE_OPERATORS = {'add': 'trm_add', 'sub': 'trm_sub', 'mul': 'trm_mul', 'truediv': 'trm_div', 'matmul': 'trm_matmul'}
+# Classes that hold members of a struct, and what comes before them.
+HOLDERS = {'ParameterServerStrategy': ('trm_ps_strategy', ''), 'EvalSpec': ('trm_eval_spec', 'input_fn')}
+# Callbacks of the library, and the members of their options that come first.
+MONITORS = {'LossMonitor': ('trm_loss_monitor', ''), 'TimeMonitor': ('trm_time_monitor', ''), 'MetricsRecorder': ('trm_metrics_recorder', ''),
+            'RunRecorder': ('trm_run_recorder', ''), 'ModelCheckpoint': ('trm_model_checkpoint', 'directory'),
+            'EarlyStop': ('trm_early_stop', ''), 'TensorBoard': ('trm_tensorboard', 'directory')}
 HEADER = 'Written by tools/python_declarations.py from include/trireme/*.h; change the headers and run it.'
 
 
@@ -81,7 +111,7 @@ class Headers:
             sys.exit('python_declarations: ' + '\n'.join(str(d) for d in worst))
         self.comments, self.macros = {}, []
         self.enums, self.structs, self.callbacks, self.functions, self.order = {}, {}, {}, {}, []
-        self.constants = []
+        self.constants, self.heads = [], {}
         for cursor in unit.cursor.get_children():
             if cursor.location.file and os.path.dirname(os.path.abspath(cursor.location.file.name)) == os.path.abspath(self.folder):
                 self.take(cursor)
@@ -117,6 +147,7 @@ class Headers:
                     said = notes.clean(rest.group(1)) if rest else notes.before(c.extent.start.offset)
                 members.append((c.spelling, c.type, said))
             self.structs[name] = (members, doc)
+            self.heads[name] = notes.before(notes.text.rfind('\n', 0, cursor.extent.start.offset) + 1)  # before `typedef`
             self.order.append(('struct', name))
         elif kind == CursorKind.TYPEDEF_DECL:
             below = cursor.underlying_typedef_type
@@ -424,6 +455,108 @@ def write_transforms(h):
     return '\n'.join(out + [']'] + bodies) + '\n'
 
 
+def python_doc(doc, notes=()):
+    """The comment of a function as help in Python: without what only C needs to know."""
+    doc = re.sub(r'^  (owns |level |returns  NULL).*(\n   .*)*\n?', '', doc, flags=re.M).strip().replace('TRM_NO_NODE', 'None')
+    doc = re.sub(r'^Returns (?=the |a |one |whether )', '', doc)
+    doc = re.sub(r'trm_(?:dataset|exec|model|elastic|planner|estimator|tokenizer)_(?!\w*options)([a-z_]+)', r'\1()', doc)
+    doc = doc.replace('trm_evaluate_every', 'EvaluateEvery').replace('trm_train_and_evaluate', 'train_and_evaluate()')
+    doc = doc.replace('batch->', 'batch.').replace('false', 'False')
+    return '\n'.join([doc[0].upper() + doc[1:]] + ([''] + list(notes) if notes else []))
+
+
+def method(h, name, python, kind):
+    """The lines of the method of a function whose first argument is the object."""
+    _, arguments, _, doc, _ = h.functions[name]
+    plain, passed, notes, texts = [], [], [], name.endswith('_json')
+    for a, t in arguments[1:]:
+        if a in ('err', 'out'):
+            continue
+        word = RENAMED.get((name, a), RENAMED.get(a, a))
+        plain.append(plain_argument(h, name, a, t, tags(doc, 'param')).replace(a + ':', word + ':', 1))
+        passed.append(word)
+        notes += words_of(h, a, t)
+    lines = ['    @property'] if kind == 'property' else []
+    lines += [f'    def {python}({", ".join(["self"] + plain)}) -> Any:', f'        {quote(python_doc(doc, notes), "        ")}']
+    value = f'pass_on({", ".join([repr(name), "self"] + passed)})'
+    simple = not any(enum_name(h, t) or h.ctype(t) == 'c_char_p' for _, t in arguments[1:])
+    if kind == 'method' and simple and arguments[-1][0] == 'err' and 'out' not in dict(arguments):
+        return lines + ['        self.check_child()', f'        call({", ".join(["_c." + name, "self.handle"] + passed)})', '']
+    if kind == 'property' and len(arguments) == 1:
+        value = f'_c.{name}(self.handle)'
+    if kind == 'refine':
+        return lines + [f'        {value}', '        return self', '']
+    value = f'json.loads({value})' if texts else f'as_json({value}, json_form)' if 'json_form' in passed else value
+    return lines + [f'        return {value}', '']
+
+
+def node_methods(h):
+    """The lines of the class of a node's operators."""
+    out = ['', 'class NodeMethods:', '    __slots__ = ()', '    _operate: Any = None  # graph.operate', '']
+    for python, name in NODE_METHODS.items():
+        plain, passed = [], []
+        for a, t in h.functions[name][1][2:]:
+            word = {'axes': 'axis', 'keep_dims': 'keepdims'}.get(a, a)
+            if a != 'count':
+                plain.append('axis: Union[int, Sequence[int], None] = None' if a == 'axes' else plain_argument(h, name, a, t, {}).replace(a, word, 1))
+                passed.append(word)
+        doc = python_doc(h.functions[name][3]).replace('`count` axes', 'axes').replace('keep_dims', 'keepdims')
+        doc = doc.replace('axes: negative: from the end; count 0', 'axis: negative: from the end; None')
+        out += [f'    def {python}({", ".join(["self"] + plain)}) -> Any:', f'        {quote(doc, "        ")}', f'        return self._operate({", ".join([repr(name), "self"] + passed)})', '']
+    out += ['    def __neg__(self) -> Any:', "        return self._operate('trm_neg', self)", '']
+    for word, name in NODE_OPERATORS.items():
+        more = ', False' * (len(h.functions[name][1]) - 3)
+        for python, order in ((word, 'self, other'), ('r' + word, 'other, self')):
+            out += [f'    def __{python}__(self, other: Any) -> Any:', f'        return self._operate({name!r}, {order}{more})', '']
+    return out
+
+
+def write_holders(h):
+    """The lines of the classes that hold members of a struct."""
+    out = []
+    for python, (struct, first) in HOLDERS.items():
+        head, own = ('self, ' + (first + ': Any, ' if first else '') + '**more: Any'), [f'        self.{first} = {first}'] * bool(first)
+        out += ['', f'class {python}:', f'    {quote(python_doc(h.heads[struct]), "    ")}', '', f'    @takes(_c.{struct})',
+                f'    def __init__({head}) -> None:'] + own + ['        self.values = more', '']
+    return out
+
+
+def write_methods(h):
+    out = ['# SPDX-License-Identifier: Apache-2.0', f'# {HEADER}', '"""Methods that pass on to one function of the library each, and the hooks of a training."""',
+           'import json', 'from typing import Any, Sequence, Union', '', 'from . import _c', 'from ._call import call, pass_on',
+           'from ._convert import takes', '', '', 'def as_json(text: str, json_form: bool) -> Any:',
+           '    return json.loads(text) if json_form else text', '']
+    for python, (prefix, refine, others, properties) in METHODS.items():
+        out += ['', f'class {python}:']
+        for kind, words in (('refine', refine), ('method', others), ('property', properties)):
+            for word in words.split():
+                out += method(h, prefix + word, RENAMED.get(prefix + word, word), kind)
+    out += node_methods(h) + write_holders(h) + ['', 'class Hooks:']
+    hooks = [(m, said) for m, t, said in h.structs['trm_callback'][0] if h.ctype(t) == 'trm_hook']
+    for m, said in hooks:
+        out += [f'    def {m}(self, progress: Any) -> Any:', f'        {quote(python_doc(said) + ".", "        ")}', '']
+    return '\n'.join(out + ['', f'HOOKS = {tuple(m for m, _ in hooks)!r}', ''])
+
+
+def write_monitors(h):
+    out = ['# SPDX-License-Identifier: Apache-2.0', f'# {HEADER}', '"""Callbacks of the library: they run without Python."""',
+           'from typing import Any', '', 'from . import _c', 'from ._convert import takes', 'from .callbacks import Library', '', '__all__ = [']
+    out += [f'    {line},' for line in pack([repr(n) for n in MONITORS], 110)] + [']', '']
+    for python, (name, first) in MONITORS.items():
+        _, arguments, _, doc, _ = h.functions[name]
+        arguments = [(a, t) for a, t in arguments if a != 'print']
+        if [a for a, _ in arguments] == ['options']:
+            head, passed = (f'{first}: str, ' if first else '') + '**more: Any', f'dict(more, {first}={first})' if first else 'more'
+            out += ['', f'@takes(_c.{h.struct_name(arguments[0][1].get_canonical().get_pointee())})']
+        else:
+            head = ', '.join(plain_argument(h, name, a, t, tags(doc, 'param')) for a, t in arguments)
+            passed = ', '.join(a for a, _ in arguments)
+            out.append('')
+        out += [f'def {python}({head}) -> Library:', f'    {quote(python_doc(doc), "    ")}',
+                f'    return Library({", ".join(filter(None, [repr(name), passed]))})', '']
+    return '\n'.join(out)
+
+
 def write_layout(h):
     entries = []
     for name, (members, _) in h.structs.items():
@@ -448,6 +581,7 @@ def main():
     differ = []
     for path, text in (('python/trireme/_c.py', write_declarations(h)), ('python/trireme/_c.pyi', write_stub(h)),
                        ('python/trireme/ops.py', write_operators(h)), ('python/trireme/transforms.py', write_transforms(h)),
+                       ('python/trireme/_methods.py', write_methods(h)), ('python/trireme/_monitors.py', write_monitors(h)),
                        ('src/train/layout.c', write_layout(h))):
         file = os.path.join(root, path)
         if os.path.exists(file) and open(file, encoding='utf-8').read() == text:

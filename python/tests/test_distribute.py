@@ -301,6 +301,10 @@ def add(logits, batch):
         raise LookupError('no such metric')
     return 1.0, 1.0
 
+def stop(p):
+    if broken and case == 'stop' and p.global_step == 2:
+        raise trireme.StopTraining
+
 def work():
     if case == 'read-only':
         values = np.zeros(1000, 'f4')
@@ -323,7 +327,7 @@ def work():
             bad = np.zeros((4, 3, 9, 9), 'f4') if case == 'shape' else np.zeros((4, 3, 8, 8), 'i4')
             feed = trireme.Dataset.iterable(batches[:2] + [(bad, batches[0][1])] * 3 if broken else batches).shard(1, 0)
         model = trireme.Model(net, feed, metrics=[trireme.Metric('m', add)])
-        model.train(until_epoch=1)
+        model.train(until_epoch=1, callbacks=[stop])
         model.evaluate(feed)
 
 if rank == 1:
@@ -341,6 +345,7 @@ except trireme.Error as error:
 @pytest.mark.parametrize('case, sentence', [
     ('network', 'rank 1 has ended with Error: the network function net returned NoneType'),
     ('metric', 'rank 1 has ended with LookupError: no such metric'),
+    ('stop', 'rank 1 has stopped after step 2, but rank 0 goes on'),
     ('read-only', r'rank 1 has ended with Error: all_reduce: a value of shape [1000] is read-only'),
     ('own loop', "rank 1 has ended with Error: input 'x': [8, 3] float32 expected, [8, 4] float32 fed"),
     ('missing input', "input 'x' has no values; feed it"),

@@ -3,7 +3,7 @@
 import os
 import re
 
-from conftest import PYTHON, ROOT
+from conftest import PYTHON, ROOT, run_python
 
 
 def blocks():
@@ -21,12 +21,26 @@ def test_the_guide_runs():
     model = trireme.Model(names['Net'](), names['train'], loss=names['loss'])
     model.train(until_step=2, callbacks=[names['Watch']()])
     assert model.global_step == 2 and len(rest) == 5
+    assert model.evaluate(trireme.Dataset.open('synth', usage='test', shapes={'test_count': 40}))['samples'] == 40  # the last batch is padded
     elastic = next(block for block in rest if 'Elastic(' in block)
     assert 'least=2' in elastic and 'until_epoch=10' in elastic
     exec(elastic.replace('least=2', 'least=1').replace('until_epoch=10', 'until_step=2'), dict(names, network=names['Net']()), names)
     assert names['model'].global_step == 2 and names['job'].size == 1
     names['model'].close()
     names['job'].close()
+
+
+def test_the_loss_of_mindspore_leaves_out_padding(tmp_path):
+    code = """
+import trireme.compat.mindspore, trireme
+from mindspore import nn
+from trireme import ops
+data = trireme.Dataset.open('synth', batch_size=16, shapes={'train_count': 32, 'test_count': 20})
+loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True)
+model = trireme.Model(lambda image: ops.mlp(image, [4], 10), data, loss=lambda logits, label: loss(logits, label))
+print(model.evaluate(trireme.Dataset.open('synth', usage='test', batch_size=16, shapes={'test_count': 20}))['samples'])
+"""
+    assert run_python(['-c', code], tmp_path).split()[-1] == '20'
 
 
 def test_the_whole_program_is_the_example():

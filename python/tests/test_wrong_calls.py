@@ -4,6 +4,7 @@ import collections
 import copy
 import os
 import pickle
+import signal
 import threading
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import trireme
 from conftest import run_python
 from trireme import Dataset, distribute, nn, ops, transforms as t
+from trireme._call import stopping
 
 
 def small(**more):
@@ -386,6 +388,8 @@ try:
      'metric': lambda: model.evaluate(long),
      'evaluate': lambda: press() or model.evaluate(long),
      'samples': lambda: [samples.next() for _ in range(10 ** 6)],
+     'planner': lambda: press() or trireme.Planner('resnet50', shapes(200), ranks=64),
+     'profile': lambda: press() or model.exec.profile(50000),
      'estimator': estimate}[sys.argv[1]]()
     print('not interrupted')
 except KeyboardInterrupt:
@@ -396,8 +400,21 @@ except KeyboardInterrupt:
 '''
 
 
-@pytest.mark.parametrize('call', ['train', 'nested', 'predict', 'metric', 'evaluate', 'samples', 'estimator'])
+@pytest.mark.parametrize('call', ['train', 'nested', 'predict', 'metric', 'evaluate', 'samples', 'estimator', 'planner', 'profile'])
 def test_ctrl_c_is_raised_when_c_calls_the_program(tmp_path, call):
     """The exception was lost on the way into the function, and C went on with a result that was none."""
     out = run_python(['-c', INTERRUPTED, call], tmp_path)
     assert out.splitlines()[-1] == 'interrupted 2 100 1000' and 'Exception ignored' not in out, out
+
+
+def test_ctrl_c_in_an_inner_call_is_that_of_the_outer_one():
+    """The evaluation in a callback may end before it hears of the signal: the training around it was then "stopped on request"."""
+    heard, before = threading.Event(), signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        with pytest.raises(KeyboardInterrupt), stopping(lambda: None):
+            with stopping(heard.set):
+                os.kill(os.getpid(), signal.SIGINT)
+                assert heard.wait(60)
+            raise trireme.Error('stopped on request after step 30', trireme._c.TRM_CANCELLED)
+    finally:
+        signal.signal(signal.SIGINT, before)

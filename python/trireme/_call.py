@@ -7,9 +7,10 @@ import re
 import signal
 import threading
 import weakref
-from ctypes import ArgumentError, byref, c_void_p, string_at
+from ctypes import ArgumentError, byref, c_int32, c_void_p, string_at
 
 from . import _c
+from ._convert import argument, as_dict
 from ._library import Error
 
 # Exceptions that callbacks have raised, by the sentence that the library got for them.
@@ -17,6 +18,7 @@ _raised = {}
 # .depth: how many callbacks this thread is inside of that a thread of a library's object may call; then the thread may be the object's own
 # .function: one of the program runs in this thread, and not C
 _inside = threading.local()
+_receivers = []  # of each stopping() that is open, the signals that have come: those of an inner call are also those of the outer ones
 _living, _ending = weakref.WeakSet(), weakref.WeakSet()  # owners that end before the interpreter does; what is held of those that were closed
 
 
@@ -55,16 +57,27 @@ def take(function, *arguments, run=call):
     return out.value
 
 
+def pass_on(name, owner, *values):
+    """Calls the function of the library that is a method of an object, and returns what it gives: a value, a text, a struct as a dictionary."""
+    owner.check_child()
+    function = getattr(_c, name)
+    passed = [owner.handle] + [argument(function, index, value, None) for index, value in enumerate(values, 1)]
+    if function.names[-2:] == ['out', 'err']:
+        return text_of(take(function, *passed))
+    if function.names[-1] == 'err':
+        call(function, *passed)
+        return None
+    if function.names[-1] == 'out':
+        return as_dict(filled(function.argtypes[-1]._type_, function, *passed))
+    found = plain_call(function, *passed)
+    return text_of(found) if function.restype is c_void_p else found
+
+
 def filled(struct, function, *arguments):
     """The struct that a function without an error fills in."""
     made = struct()
     function(*arguments, byref(made))
     return made
-
-
-def reads(function, doc):
-    """A property: what a function of the library says of an object."""
-    return property(lambda self: function(self.handle), doc=doc)
 
 
 def raise_error(status, err):
@@ -148,12 +161,10 @@ class Held:
 
     def end(self):
         destroy, self.destroy = self.destroy, None
-        if destroy is None:
-            return
-        if getattr(_inside, 'depth', 0):  # this may be a thread of the object, which would wait for itself
+        if destroy is not None and getattr(_inside, 'depth', 0):  # this may be a thread of the object, which would wait for itself
             with contextlib.suppress(RuntimeError):  # no thread begins while the interpreter ends
                 threading.Thread(target=destroy).start()
-        else:
+        elif destroy is not None:
             destroy()
 
     __del__ = end
@@ -164,6 +175,9 @@ class Single:
 
     def __reduce_ex__(self, protocol):
         raise TypeError(f'{type(self).__name__}: it cannot be copied or pickled; make another one')
+
+    def check_child(self):
+        """Raises Error in a forked child that cannot use the object."""
 
 
 class Owner(Single):
@@ -259,12 +273,14 @@ def stopping(stop, leave=None):
         yield
         return
     read_end, write_end = os.pipe()
+    _receivers.append(received)
 
     def watch():
         number = ord(os.read(read_end, 1))
         while number:
             if number in actions:
-                received.add(number)
+                for each in _receivers:
+                    each.add(number)
                 actions[number]()
             number = ord(os.read(read_end, 1))
     os.set_blocking(write_end, False)
@@ -281,9 +297,18 @@ def stopping(stop, leave=None):
         raise
     finally:
         signal.set_wakeup_fd(before)
+        _receivers.pop()
         os.write(write_end, b'\0')
         thread.join()
         os.close(read_end)
         os.close(write_end)
         if signal.SIGTERM in actions:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def stoppable():
+    """As stopping(), for a call whose options have a place for the request to stop: gives that place."""
+    place = c_int32()
+    with stopping(lambda: setattr(place, 'value', 1)):
+        yield place

@@ -8,9 +8,10 @@ import math
 import operator
 import os
 import textwrap
+from collections.abc import Mapping
 
 from . import _c
-from ._library import WHOLE, Error, check_range
+from ._library import WHOLE, Error, check_range, need
 
 
 class _Numpy:
@@ -53,8 +54,7 @@ def enum(name, value):
         expect(hasattr(value, '__index__'), name, f'one of {", ".join(words)}', value)
         number = operator.index(value)
         number = number if number in words.values() or name == 'trm_init' else None  # trm_init_normal() makes numbers of its own
-    if number is None:
-        raise Error(f'{name}: there is no {value!r} (expected one of {", ".join(words)})')
+    need(number is not None, f'{name}: there is no {value!r} (expected one of {", ".join(words)})')
     return number
 
 
@@ -201,6 +201,32 @@ def options(struct, values, keep):
     return fill(struct(), values, keep)
 
 
+def optimizer_options(value):
+    expect(isinstance(value, (str, Mapping)), 'optimizer', "a name or a dictionary of trm_optimizer_options' members", value)
+    value = {'kind': value} if isinstance(value, str) else dict(value)
+    if value.get('kind') == 'adamw':
+        value.update(kind='adam', decoupled=True)
+    if value.get('kind') in ('momentum', 'nesterov', 'lars'):
+        value.setdefault('momentum', 0.9)
+    return value
+
+
+def rate_options(value):
+    expect(hasattr(value, '__float__') or isinstance(value, Mapping), 'learning_rate',
+           "a number or a dictionary of trm_learning_rate's members", value)
+    return dict(value) if isinstance(value, Mapping) else {'base': float(value)}
+
+
+def argument(function, index, value, keep):
+    """A value as the function of the library takes it at this place: the number of a word, a text, a shape, a struct of options."""
+    kind = function.argtypes[index]
+    if (function.__name__, index) in _c.ENUM_OF:
+        return enum(_c.ENUM_OF[function.__name__, index], value)
+    if isinstance(value, dict):
+        return ctypes.byref(options(kind._type_, value, keep))
+    return text(value) if kind is ctypes.c_char_p else shape(value) if kind is _c.trm_shape else value
+
+
 def comments(struct, title):
     """The comments of the headers for the members of a struct, and of those members that are options, or point to them."""
     said = f'{title} ({struct.__name__}):\n' + textwrap.indent(inspect.cleandoc(struct.__doc__), '    ')
@@ -242,22 +268,18 @@ def shape(value):
     if isinstance(value, _c.trm_shape):
         return value
     sizes = whole_numbers(value, 'shape')
-    if len(sizes) > _c.TRM_MAX_RANK:
-        raise Error(f'shape {sizes}: too many dimensions (found {len(sizes)}, expected at most {_c.TRM_MAX_RANK})')
+    need(len(sizes) <= _c.TRM_MAX_RANK,
+         f'shape {sizes}: too many dimensions (found {len(sizes)}, expected at most {_c.TRM_MAX_RANK})')
     made = _c.trm_shape(len(sizes))
     made.dim[:len(sizes)] = sizes
     return made
 
 
-def is_one_number(values):
-    """Whether this is one integer: an int, or one of NumPy or torch, whose arrays say that they are integers, too."""
-    return hasattr(values, '__index__') and not getattr(values, 'ndim', 0)
-
-
 def whole_numbers(values, what='sizes or indices', kind=ctypes.c_int64):
     """A list of integers of a sequence, or of one number, that fit into the integer type; fractions are not cut."""
     try:
-        found = [operator.index(v) for v in ([values] if is_one_number(values) else values)]
+        one = hasattr(values, '__index__') and not getattr(values, 'ndim', 0)  # arrays say that they are integers, too
+        found = [operator.index(v) for v in ([values] if one else values)]
         for number in found:
             check_range(kind, number)
         return found

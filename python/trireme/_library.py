@@ -28,25 +28,22 @@ class Error(Exception):
         return Error, (self.message, self.code, self.rank, self.file, self.line)
 
 
+def need(holds, sentence):
+    """Raises the Error of a value that is wrong."""
+    if not holds:
+        raise Error(sentence)
+
+
 def places(name):
     """Where a file of the library may be: in the package, and in the build folder of the source tree."""
     here = os.path.dirname(os.path.abspath(__file__))
     return [os.path.join(here, 'lib', name), os.path.join(os.path.dirname(os.path.dirname(here)), 'build', 'release', name)]
 
 
-def candidates():
-    """Where the library may be, in the order in which it is looked for."""
-    given = os.environ.get('TRIREME_LIBRARY')
-    return [given] if given else places('libtrireme.so.0') + ['libtrireme.so.0']
-
-
 def library():
     """The library, loaded."""
-    tried = []
-    for path in candidates():
-        if os.path.dirname(path) and not os.path.exists(path):
-            tried.append(path)
-            continue
+    tried, given = [], os.environ.get('TRIREME_LIBRARY')
+    for path in [given] if given else places('libtrireme.so.0') + ['libtrireme.so.0']:
         try:
             return let_fork(ctypes.CDLL(path))
         except OSError as error:

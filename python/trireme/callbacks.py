@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Callbacks of a training: Python objects with hooks, and the library's own."""
+import ctypes
 import inspect
 import sys
 import time
-from ctypes import byref
 
 from . import _c
 from ._call import guarded, plain_call
-from ._convert import as_dict, expect, options, takes, text, view
-from ._library import Error
-
-HOOKS = ('on_begin', 'on_epoch_begin', 'on_gradients', 'on_step_end', 'on_epoch_end', 'on_evaluated', 'on_checkpoint', 'on_membership', 'on_end')
+from ._convert import argument, as_dict, expect, text, view
+from ._library import need
+from ._methods import HOOKS, Hooks
 
 
 def refuse_unknown(names, what):
@@ -21,12 +20,17 @@ def refuse_unknown(names, what):
 
 
 class StopTraining(Exception):
-    """Raised by a hook: training ends after this step, without an error. With many ranks their hooks raise it after the same step; one rank
-    alone calls progress.model.request_stop(), which all follow."""
+    """Raised by a hook: training ends after this step, without an error. With many ranks their hooks raise it after the same step, else
+    train() fails on all of them; one rank alone calls progress.model.request_stop(), which all follow."""
 
 
 class Progress:
-    """The state of training as hooks receive it; valid during the hook. Members: help(trireme._c.trm_progress)."""
+    """The state of training as hooks receive it; valid during the hook. Members: help(trireme._c.trm_progress).
+
+    evaluation: the last evaluation as a dictionary, as evaluate() returns it; None before the first
+    membership: the ranks since the last change of an elastic job, as Elastic.membership; None before the first change
+    loss_scale: the loss scale of mixed precision as a dictionary; None without one
+    """
 
     __slots__ = ('c', 'model')
 
@@ -35,26 +39,12 @@ class Progress:
 
     def __getattr__(self, name):
         value = getattr(self.c, name)
+        if isinstance(value, ctypes._Pointer):
+            return STRUCTS[name](value[0]) if value else None
         return value.decode() if isinstance(value, bytes) else value
 
     def __dir__(self):
         return [name for name, _ in _c.trm_progress._fields_]
-
-    @property
-    def evaluation(self):
-        """The last evaluation as a dictionary, as evaluate() returns it; None before the first."""
-        return evaluation_dict(self.c.evaluation[0]) if self.c.evaluation else None
-
-    @property
-    def membership(self):
-        """The ranks since the last change of an elastic job, as Elastic.membership; None before the first change."""
-        from .elastic import membership_dict
-        return membership_dict(self.c.membership[0]) if self.c.membership else None
-
-    @property
-    def loss_scale(self):
-        """The loss scale of mixed precision as a dictionary; None without one."""
-        return as_dict(self.c.loss_scale[0]) if self.c.loss_scale else None
 
     samples_per_second = property(lambda self: self.c.samples / self.c.busy_seconds if self.c.busy_seconds > 0 else 0.0,
                                   doc='Samples per second of this call, without the time of callbacks.')
@@ -71,7 +61,18 @@ def evaluation_dict(e):
     return found
 
 
-class Callback:
+def membership_dict(m):
+    """A trm_membership as a dictionary; lost, left and joined are lists of ranks' numbers."""
+    found = as_dict(m)
+    for name in ('lost', 'left', 'joined'):
+        found[name] = [int(number) for number in found[name].split(',') if number.strip().isdigit()]
+    return found
+
+
+STRUCTS = {'evaluation': evaluation_dict, 'membership': membership_dict, 'loss_scale': as_dict}
+
+
+class Callback(Hooks):
     """Hooks of a training: override those that are wanted. A hook gets a Progress. It ends training by raising
     StopTraining or returning True; any other exception ends it on all ranks, and train() raises it.
     """
@@ -81,16 +82,6 @@ class Callback:
     def __init_subclass__(cls, **more):
         super().__init_subclass__(**more)
         refuse_unknown([name for name in vars(cls) if name.startswith('on_')], cls.__name__)
-
-    def on_begin(self, progress): """After the position is known, before the first step."""
-    def on_epoch_begin(self, progress): """Before an epoch's first step."""
-    def on_gradients(self, progress): """Gradients are complete, parameters still old (progress.model.exec.ranges())."""
-    def on_step_end(self, progress): """After each step; with sink=True once, after the epoch's last step."""
-    def on_epoch_end(self, progress): """After an epoch's last step."""
-    def on_evaluated(self, progress): """After an evaluation by EvaluateEvery."""
-    def on_checkpoint(self, progress): """After a checkpoint was written."""
-    def on_membership(self, progress): """The ranks of an elastic job have changed; then on_begin again."""
-    def on_end(self, progress): """All epochs are done, or training was stopped; not after an error."""
 
     def c_callback(self, model, keep):
         """The trm_callback that calls the hooks of the class and of the object. It has one at least: one without ends the library's list."""
@@ -134,10 +125,9 @@ def set_callbacks(made, given, model, keep):
     listed = given is None or hasattr(given, '__iter__') and not isinstance(given, Callback)
     expect(listed, 'callbacks', 'a list of Callback objects and functions', given)
     given = list(given or ())
-    if len(given) > len(made.callbacks):
-        raise Error(f'callbacks: found {len(given)}, expected at most {len(made.callbacks)}')
+    need(len(given) <= len(made.callbacks), f'callbacks: found {len(given)}, expected at most {len(made.callbacks)}')
     for i, c in enumerate(given):
-        if isinstance(c, type) and issubclass(c, Callback) or inspect.isfunction(c) and c.__module__ == __name__:
+        if isinstance(c, type) and issubclass(c, Callback) or inspect.isfunction(c) and c.__module__.startswith('trireme.'):
             raise TypeError(f'callbacks: write {c.__name__}(), with brackets, in the list of callbacks')
         expect(not isinstance(c, type) and (hasattr(c, 'c_callback') or callable(c)), 'callbacks', 'a Callback object or a function', c)
         made.callbacks[i] = (c if hasattr(c, 'c_callback') else Lambda(on_step_end=c)).c_callback(model, keep)
@@ -146,63 +136,27 @@ def set_callbacks(made, given, model, keep):
 print_line = _c.trm_print(lambda line: print(line.decode('utf-8', 'replace'), flush=True) or 0)
 
 
-class _Library(Callback):
-    """A callback of the library: runs without Python."""
+class Library(Callback):
+    """A callback of the library: the name of the function that makes it, and its arguments. It runs without Python."""
 
-    def __init__(self, make):
-        self.make = make
+    def __init__(self, name, *values):
+        self.function, self.values = getattr(_c, name), values
 
     def c_callback(self, model, keep):
-        return self.make(keep)
-
-
-def LossMonitor(every=1):
-    """Prints "epoch: 1 step: 156, loss is 2.0084016" every `every` steps; 0 = at the end of each epoch."""
-    return _Library(lambda keep: plain_call(_c.trm_loss_monitor, every, print_line))
-
-
-def TimeMonitor():
-    """Prints the time of each epoch."""
-    return _Library(lambda keep: _c.trm_time_monitor(print_line))
-
-
-@takes(_c.trm_model_checkpoint_options)
-def ModelCheckpoint(directory, **more):
-    """Saves checkpoints; more: every_steps, every_seconds, every_epochs, keep, keep_every_hours."""
-    return _Library(lambda keep: _c.trm_model_checkpoint(byref(options(_c.trm_model_checkpoint_options, dict(more, directory=directory), keep))))
+        passed, values = [], iter(self.values)
+        for index, name in enumerate(self.function.names):
+            value = print_line if name == 'print' else next(values)
+            if name == 'data':
+                keep.append(value.use())
+                value = value.handle
+            passed.append(argument(self.function, index, value, keep))
+        return plain_call(self.function, *passed)
 
 
 def EvaluateEvery(data, every_epochs=1):
     """Evaluates on `data` at the end of every `every_epochs`-th epoch."""
     from .data import as_dataset
-    data = as_dataset(data, drop_remainder=False)
-
-    def make(keep):
-        keep.append(data.use())
-        return plain_call(_c.trm_evaluate_every, data.handle, every_epochs)
-    return _Library(make)
-
-
-@takes(_c.trm_early_stop_options)
-def EarlyStop(**more):
-    """Stops when a value no longer improves; more: watch (evaluation_loss, top1, loss), patience, min_delta."""
-    return _Library(lambda keep: _c.trm_early_stop(byref(options(_c.trm_early_stop_options, more, keep))))
-
-
-def MetricsRecorder(path, every=1):
-    """Writes a .csv or .jsonl file of metrics."""
-    return _Library(lambda keep: plain_call(_c.trm_metrics_recorder, text(path), every))
-
-
-def RunRecorder(directory, every=0):
-    """Appends the events of training to DIRECTORY/run.jsonl, which `python -m trireme report` and `top` read."""
-    return _Library(lambda keep: plain_call(_c.trm_run_recorder, text(directory), every))
-
-
-@takes(_c.trm_tensorboard_options)
-def TensorBoard(directory, **more):
-    """Writes an event file; more: every_steps, histogram_epochs, graph."""
-    return _Library(lambda keep: _c.trm_tensorboard(byref(options(_c.trm_tensorboard_options, dict(more, directory=directory), keep))))
+    return Library('trm_evaluate_every', as_dataset(data, drop_remainder=False), every_epochs)
 
 
 class ProgressBar(Callback):
@@ -293,5 +247,7 @@ class Metric:
         keep.append(made)
         return made
 
+
+from ._monitors import *  # noqa: E402, F403: they need Library
 
 __all__ = [name for name in dir() if name[0].isupper()]

@@ -10,22 +10,23 @@
 """
 import contextlib
 import ctypes
-import json
+import functools
 import os
 from collections.abc import Mapping
 from ctypes import byref
 
 from . import _c
-from ._call import Owner, call, deferring, guarded, plain_call, reads, take, text_of
-from ._convert import (DTYPE_NAMES, converted, described, dtype_number, enum, expect, np, options, plain, shape, sizes, takes, tensor, text, view,
+from ._call import Owner, call, deferring, guarded, plain_call, take
+from ._convert import (DTYPE_NAMES, argument, converted, described, dtype_number, enum, expect, np, options, plain, shape, sizes, takes, tensor, text, view,
                        whole_numbers)
-from ._library import Error
+from ._library import Error, need
+from ._methods import DatasetMethods
 
 _SOURCES = ('cifar10', 'image_folder', 'tfrecord_imagenet', 'shapes', 'random', 'clicks', 'random_clicks', 'tokens', 'text', 'json_lines')
 _CLICK_FILES = {'criteo': 'criteo', 'avazu': 'avazu', 'csv': 'csv', 'libsvm': 'libsvm', 'slots': 'slots', 'click_tfrecord': 'tfrecord-clicks'}
 
 
-class Dataset(Owner):
+class Dataset(DatasetMethods, Owner):
     """A source with its refinements. Refining methods return the dataset, so that they can be chained; their order does not
     matter: source, permutation, shard, window shuffle, transforms, batch, repeat, prefetch. The arrays of a batch hold until the next one,
     until the dataset is shared out among ranks (by a Model of several ranks), or until ranks change; copy what you keep longer. They can be
@@ -61,8 +62,8 @@ class Dataset(Owner):
 
         more: members of the source's options (trm_click_options, trm_text_options, trm_shapes_options, ...)
         """
-        if kind not in _SOURCES and kind not in _CLICK_FILES:
-            raise Error(f'Dataset.source: there is no source {kind!r} (expected one of {", ".join(_SOURCES)}, {", ".join(_CLICK_FILES)})')
+        need(kind in _SOURCES or kind in _CLICK_FILES,
+             f'Dataset.source: there is no source {kind!r} (expected one of {", ".join(_SOURCES)}, {", ".join(_CLICK_FILES)})')
         function, keep = _c.trm_dataset_click_file if kind in _CLICK_FILES else getattr(_c, 'trm_dataset_' + kind), []
         given = {'kind': text(_CLICK_FILES.get(kind)), 'path': text(path), 'usage': enum('trm_usage', usage)}
         if 'options' in function.names:
@@ -78,8 +79,7 @@ class Dataset(Owner):
 
         classes: of an int32 array "label"; 0 = none
         """
-        if not isinstance(arrays, Mapping):
-            raise TypeError(f'Dataset.arrays: a dictionary of arrays by name expected, found {type(arrays).__name__}')
+        expect(isinstance(arrays, Mapping), 'Dataset.arrays', 'a dictionary of arrays by name', arrays)
         fields, keep = (_c.trm_batch_field * max(1, len(arrays)))(), []
         for field, (name, array) in zip(fields, arrays.items()):
             made, kept = tensor(array, f'array {name!r}')
@@ -151,22 +151,6 @@ class Dataset(Owner):
 
     # ---- refining
 
-    def _refine(self, function, *arguments):
-        call(function, self.handle, *arguments)
-        return self
-
-    def seed(self, seed):
-        """Sets the seed of order and augmentation."""
-        return self._refine(_c.trm_dataset_seed, seed)
-
-    def shard(self, count, index, mode='wrap'):
-        """Reads shard `index` of `count`; mode: wrap, drop, pad."""
-        return self._refine(_c.trm_dataset_shard, count, index, enum('trm_shard_mode', mode))
-
-    def shuffle(self, window=0):
-        """Reads in a new order each epoch: a permutation of the whole source; window above 1: also within the shard."""
-        return self._refine(_c.trm_dataset_shuffle, window)
-
     def map(self, *steps):
         """Appends transforms: those of trireme.transforms, and functions f(sample, rng) that change a sample in place."""
         for step in steps:
@@ -174,7 +158,7 @@ class Dataset(Owner):
             if callable(step):
                 self._own_transform(step)
             else:
-                self._refine(_c.trm_dataset_map, byref(step), 1)
+                call(_c.trm_dataset_map, self.handle, byref(step), 1)
         return self
 
     def _own_transform(self, function):
@@ -191,19 +175,7 @@ class Dataset(Owner):
         self.keep.append(hook)
         self.ends_first()
         self.own_functions = True
-        self._refine(_c.trm_dataset_transform, hook, None)
-
-    def batch(self, size, drop_remainder=True):
-        """Sets the samples of a batch. Without drop_remainder the last one keeps its shape, with padding."""
-        return self._refine(_c.trm_dataset_batch, size, drop_remainder)
-
-    def repeat(self, passes):
-        """Ends after `passes` epochs in place of each one; 0 = never."""
-        return self._refine(_c.trm_dataset_repeat, passes)
-
-    def prefetch(self, depth=4, threads=1):
-        """Fills whole batches ahead with threads."""
-        return self._refine(_c.trm_dataset_prefetch, depth, threads)
+        call(_c.trm_dataset_transform, self.handle, hook, None)
 
     def seek(self, epoch, batch=0):
         """The next batch is batch `batch` of the epoch."""
@@ -251,19 +223,10 @@ class Dataset(Owner):
             found[field.name.decode()] = (DTYPE_NAMES[field.tensor.dtype], sizes(field.tensor.shape))
         return found
 
-    @property
+    @functools.cached_property
     def names(self):
         """The names of the fields of a batch."""
-        if not hasattr(self, '_names'):
-            self._names = list(self.fields)
-        return self._names
-
-    sample_count = reads(_c.trm_dataset_sample_count, 'Samples of the whole source.')
-    class_count = reads(_c.trm_dataset_class_count, 'Classes of its labels; 0: none or unknown.')
-
-    def describe(self):
-        """The whole pipeline as a dictionary."""
-        return json.loads(text_of(_c.trm_dataset_json(self.handle)))
+        return list(self.fields)
 
     def use(self):
         """Before the library reads: returns what a call that reads holds. Raises Error in a forked child if threads of the parent read."""
@@ -285,7 +248,7 @@ def transform(name, *values):
             if len(three) != len(kind()):
                 raise ValueError(f'{name[len("trm_transform_"):]}: one number, or three for R, G, B expected, found {value!r}')
             value = kind(*three)
-        passed.append(enum(_c.ENUM_OF[name, index], value) if (name, index) in _c.ENUM_OF else value)
+        passed.append(argument(function, index, value, None))
     return plain_call(function, *passed)
 
 
@@ -334,8 +297,8 @@ class _Stream:
                         f'give count, the full batches of an epoch, and an iterable that can be read again') from None
         if not isinstance(batch, dict):
             batch = batch if isinstance(batch, (tuple, list)) else (batch,)
-            if len(batch) > len(self.names):
-                raise Error(f'Dataset.iterable: a batch of {len(batch)} fields (expected {", ".join(self.names)}); give names for all of them')
+            need(len(batch) <= len(self.names),
+                 f'Dataset.iterable: a batch of {len(batch)} fields (expected {", ".join(self.names)}); give names for all of them')
             batch = dict(zip(self.names, batch))
         arrays = {name: _field(name, value) for name, value in batch.items()}
         found = {name: (number, a.shape[1:]) for name, (a, number) in arrays.items()}
@@ -376,8 +339,7 @@ def _field(name, value):
         except ValueError as error:  # lists of several lengths
             raise Error(f'Dataset.iterable: field {name!r}: no array ({error})') from None
     address, number, size, keep, _ = described(value, f'Dataset.iterable: field {name!r}')
-    if not size:
-        raise Error(f'Dataset.iterable: field {name!r}: a batch of samples is expected (found one number)')
+    need(size, f'Dataset.iterable: field {name!r}: a batch of samples is expected (found one number)')
     array = view(_c.trm_tensor(address, number, shape(size)), keep, True)
     if number == _c.TRM_FLOAT64 or number == _c.TRM_INT64 and name in ('label', 'targets'):
         number = _c.TRM_FLOAT32 if number == _c.TRM_FLOAT64 else _c.TRM_INT32

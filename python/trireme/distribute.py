@@ -23,7 +23,7 @@ from ctypes import byref
 from . import _c
 from ._call import Owner, call, sentence_of, take
 from ._convert import described, enum, is_boolean, np, plain, tensor
-from ._library import Error
+from ._library import Error, need
 
 _shapes = {}
 _joined = False
@@ -100,8 +100,8 @@ def _ranks(what):
 
 def refuse_joined():
     """Raises Error if this process has met other ranks."""
-    if _joined and _c.trm_distribute_size(None) > 1:
-        raise Error('Elastic: this process has joined its ranks by trireme.distribute already; make the Elastic in place of that')
+    need(not _joined or _c.trm_distribute_size(None) == 1,
+         'Elastic: this process has joined its ranks by trireme.distribute already; make the Elastic in place of that')
 
 
 def stay_apart(job):
@@ -177,8 +177,7 @@ shard_and_rebatch_dataset = shard_and_rebatch
 
 def _shard(arrays, batch):
     """The rows of this rank, copied: what trm_distribute_shard_arrays moves to the front of each array."""
-    if not arrays:
-        raise Error('shard_and_rebatch: there is no array (found an empty collection)')
+    need(arrays, 'shard_and_rebatch: there is no array (found an empty collection)')
     copies = [a.clone() if hasattr(a, 'clone') else np.array(a) for a in arrays]
     samples, batch = ctypes.c_int64(len(copies[0])), ctypes.c_int64(batch)
     made = (_c.trm_tensor * len(copies))(*[tensor(a, 'shard_and_rebatch')[0] for a in copies])
@@ -228,16 +227,15 @@ class Communicator(Owner):
 
     def _usable(self, what):
         """The handle; None: one rank. Raises Error where a call would find no ranks."""
-        if self._gone():
-            raise Error(f'Communicator.{what}: the ranks of the elastic job have changed since this Communicator was made; make another one')
+        need(not self._gone(),
+             f'Communicator.{what}: the ranks of the elastic job have changed since this Communicator was made; make another one')
         if self.handle and self.in_child():
             self.refuse_child(f'Communicator.{what}', 'ranks')
         return self.handle
 
     def _message(self, function, what, array, peer):
         """Sends an array to a rank, or fills it with what a rank sends."""
-        if not self._usable(what):
-            raise Error(f'{what}: there is no rank {peer} to exchange messages with (found one rank)')
+        need(self._usable(what), f'{what}: there is no rank {peer} to exchange messages with (found one rank)')
         made, keep = tensor(array, what, what == 'recv')
         call(function, self.handle, made.data, _c.trm_shape_count(byref(made.shape)), made.dtype, peer)
         return array
@@ -263,8 +261,7 @@ class Communicator(Owner):
 
     def _rows(self, array, what):
         array = _dense(array)
-        if len(array) != self.size:
-            raise Error(f'{what}: the first dimension is {len(array)} (expected {self.size}, the ranks)')
+        need(len(array) == self.size, f'{what}: the first dimension is {len(array)} (expected {self.size}, the ranks)')
         return array
 
     def all_reduce(self, array, reduction='sum'):

@@ -19,19 +19,13 @@ from ctypes import byref
 from . import _c, distribute
 from ._call import Owner, call, filled, take
 from ._convert import as_dict, options, takes
-from ._library import Error
+from ._library import Error, need
+from ._methods import ElasticMethods
+from .callbacks import membership_dict
 from .estimator import Cluster
 
 
-def membership_dict(m):
-    """A trm_membership as a dictionary; lost, left and joined are lists of ranks' numbers."""
-    found = as_dict(m)
-    for name in ('lost', 'left', 'joined'):
-        found[name] = [int(number) for number in found[name].split(',') if number.strip().isdigit()]
-    return found
-
-
-class Elastic(Owner):
+class Elastic(ElasticMethods, Owner):
     """A process's place in an elastic job. Meets the other ranks, or finds the job that runs; in place of `distribute.init()`.
 
     least: the job fails when fewer ranks are left; most: no process joins while there are so many
@@ -48,8 +42,8 @@ class Elastic(Owner):
         distribute.refuse_joined()
         made = options(_c.trm_elastic_options, dict(more, least=least, most=most), self.keep)
         for name, value in [*as_dict(made).items(), *as_dict(made.join).items()]:
-            if isinstance(value, (int, float)) and not value >= 0:
-                raise Error(f'Elastic: {name}: no number below 0 expected (found {value})')
+            need(not isinstance(value, (int, float)) or value >= 0,
+                 f'Elastic: {name}: no number below 0 expected (found {value})')
         cluster = cluster or Cluster()
         self.handle = take(_c.trm_elastic_create, cluster.handle, byref(made))
         distribute.stay_apart(self)
@@ -98,15 +92,6 @@ class Elastic(Owner):
     def can_recover(error):
         """Whether other ranks are the reason of an Error: recover() makes a communicator without them."""
         return isinstance(error, Error) and bool(_c.trm_elastic_can_recover(error.code))
-
-    @property
-    def wants_change(self):
-        """Whether a process wants to leave or to join, as far as this rank knows. All ranks agree on it, and then call recover()."""
-        return bool(_c.trm_elastic_wants_change(self.handle))
-
-    def request_leave(self):
-        """This process leaves with the next recover(). From any thread."""
-        _c.trm_elastic_request_leave(self.handle)
 
     def recover(self, cause=None):
         """Decides with the other ranks who goes on; `comm` is then new. Returns the membership; None: this process has left.

@@ -14,20 +14,12 @@ from ctypes import byref
 
 from . import _c
 from ._call import Freed, Owner, call, deferring, guarded, stopping, take, text_of
-from ._convert import as_dict, expect, fill, options, takes, word
-from ._library import Error
+from ._convert import as_dict, expect, fill, optimizer_options, options, rate_options, takes, word
+from ._library import Error, need
+from ._methods import EstimatorMethods, EvalSpec, ParameterServerStrategy
 from .callbacks import evaluation_dict, print_line, set_callbacks
 from .data import Dataset, as_dataset
-from .model import Model, optimizer_options, rate_options
-
-
-class ParameterServerStrategy:
-    """Parameter servers; members of trm_ps_strategy and of the structs inside: mode (async, bounded, sync), tables_only,
-    cache_rows, lend, timeout_seconds, server={'staleness': ...}, ..."""
-
-    @takes(_c.trm_ps_strategy)
-    def __init__(self, **more):
-        self.values = more
+from .model import Model
 
 
 class RunConfig:
@@ -60,14 +52,6 @@ class TrainSpec:
 
     def __init__(self, input_fn, max_steps=0, epochs=0, hooks=()):
         self.input_fn, self.max_steps, self.epochs, self.hooks = input_fn, max_steps, epochs, hooks
-
-
-class EvalSpec:
-    """more: members of trm_eval_spec: steps, name, start_delay_secs, throttle_secs, exporters=[{'kind': 'best', ...}]."""
-
-    @takes(_c.trm_eval_spec)
-    def __init__(self, input_fn, **more):
-        self.input_fn, self.values = input_fn, more
 
 
 class Cluster(Freed):
@@ -103,7 +87,7 @@ class _Borrowed(Dataset):
         """The estimator ends it."""
 
 
-class Estimator(Owner):
+class Estimator(EstimatorMethods, Owner):
     """A job of this process's role: does the work of a chief, worker, server or evaluator, or all of it in one process."""
 
     free = 'trm_estimator_destroy'
@@ -135,20 +119,12 @@ class Estimator(Owner):
 
     def _model(self, mode, given, params):
         spec = self.model_fn(word('trm_run_mode', mode), self.params)
-        if not isinstance(spec, EstimatorSpec):
-            raise Error(f'model_fn returned {type(spec).__name__} (expected an EstimatorSpec); is a return missing?')
+        need(isinstance(spec, EstimatorSpec),
+             f'model_fn returned {type(spec).__name__} (expected an EstimatorSpec); is a return missing?')
         model = Model.__new__(Model)  # the callbacks of a Model, without one: the estimator makes it
         model.handle, model.keep, model._failure, model.data = None, [], None, _Borrowed(given[0].data)
         model.options_into(given[0], spec.network, spec.loss, spec.metrics, dict(spec.more))
         self.models.append(model)
-
-    def plan(self):
-        """Describe what this process will do, as text."""
-        return text_of(take(_c.trm_estimator_plan, self.handle, False))
-
-    def request_stop(self):
-        """Ends train_and_evaluate() after its step. From any thread."""
-        _c.trm_estimator_request_stop(self.handle)
 
 
 def _input_hook(input_fn, estimator):
@@ -156,8 +132,7 @@ def _input_hook(input_fn, estimator):
 
     def run(context, params, out):
         data = input_fn(InputContext(context[0]))
-        if data is None:
-            raise Error('input_fn returned nothing (expected a Dataset); is a return missing?')
+        need(data is not None, 'input_fn returned nothing (expected a Dataset); is a return missing?')
         data = as_dataset(data)
         estimator.keep.append(data.keep)
         out[0] = data.handle

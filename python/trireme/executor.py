@@ -10,19 +10,18 @@
 """
 import ctypes
 import difflib
-import json
 from collections.abc import Mapping
 from ctypes import byref
 
 from . import _c
-from ._call import Owner, call, filled, plain_call, reads, take, text_of
-from ._convert import DTYPE_NAMES, DTYPES, array_at, as_dict, converted, expect, fill, np, plain, sizes, takes, tensor, text, view, word
+from ._call import Owner, call, filled, plain_call, stoppable, take
+from ._convert import DTYPE_NAMES, DTYPES, array_at, as_dict, converted, expect, np, optimizer_options, options, plain, sizes, takes, tensor, text, view, word
 from ._library import Error
+from ._methods import ExecMethods
 from .graph import Graph, Node
-from .model import optimizer_options
 
 
-class Exec(Owner):
+class Exec(ExecMethods, Owner):
     """A compiled program with its memory and optimiser. It takes all its memory here; steps allocate nothing. Arrays over that memory (of
     input, output and ranges) are valid after close(), too: it is freed when the last of them is gone.
 
@@ -44,8 +43,7 @@ class Exec(Owner):
             if getattr(node, 'graph', None) is not graph:
                 raise TypeError(f'Exec: loss and outputs: nodes of the graph expected, found {node!r}{" of another graph" if isinstance(node, Node) else ""}')
         self.graph, self.keep = graph, []
-        made = _c.trm_exec_options()
-        fill(made, dict(more, optimizer=optimizer_options(optimizer), outputs=outputs), self.keep)
+        made = options(_c.trm_exec_options, dict(more, optimizer=optimizer_options(optimizer), outputs=outputs), self.keep)
         if loss is not None:
             made.loss = loss.c
         self.handle, self.inputs = take(_c.trm_exec_create, graph.handle, byref(made)), {}
@@ -72,10 +70,6 @@ class Exec(Owner):
         if self.in_child() and self.ranks().size > 1:
             self.refuse_child('Exec', 'ranks')
 
-    def _with_ranks(self, function, *arguments):
-        self.check_child()
-        call(function, self.handle, *arguments)
-
     def input(self, name):
         """The memory of an input as an array, to be written before a step."""
         if name not in self.inputs:
@@ -90,18 +84,11 @@ class Exec(Owner):
             made, keep = tensor(array, f'input {name!r}')
             call(_c.trm_exec_feed, self.handle, text(name), byref(made))
 
-    def forward(self):
-        """Runs forward alone, for outputs. In training it may overwrite the gradients, and update() and gradient() are then refused."""
-        self._with_ranks(_c.trm_exec_forward)
-
     def forward_backward(self):
         """Runs forward and backward; returns the loss. With many ranks the gradients are reduced."""
-        self._with_ranks(_c.trm_exec_forward_backward)
+        self.check_child()
+        call(_c.trm_exec_forward_backward, self.handle)
         return self.loss
-
-    def update(self, learning_rate):
-        """Applies the optimiser."""
-        self._with_ranks(_c.trm_exec_update, learning_rate)
 
     def step(self, learning_rate, **values):
         """feed, forward_backward and update; returns the loss. An input that is not among the values keeps what it has (a mask, for
@@ -110,8 +97,6 @@ class Exec(Owner):
         loss = self.forward_backward()
         self.update(learning_rate)
         return loss
-
-    loss = reads(_c.trm_exec_loss, 'The loss of the last step.')
 
     def output(self, index=0):
         """Output `index` as an array over the program's memory; the next step changes it."""
@@ -124,11 +109,8 @@ class Exec(Owner):
     @property
     def variables(self):
         """{name: (kind, dtype, shape)} of parameters, states and slots."""
-        found = {}
-        for i in range(_c.trm_exec_variable_count(self.handle)):
-            v = _c.trm_exec_variable(self.handle, i)
-            found[v.name.decode()] = (word('trm_variable_kind', v.kind), DTYPE_NAMES[v.dtype], sizes(v.shape))
-        return found
+        every = (_c.trm_exec_variable(self.handle, i) for i in range(_c.trm_exec_variable_count(self.handle)))
+        return {v.name.decode(): (word('trm_variable_kind', v.kind), DTYPE_NAMES[v.dtype], sizes(v.shape)) for v in every}
 
     def find(self, name):
         """(index, trm_variable) of the variable of this name."""
@@ -165,8 +147,8 @@ class Exec(Owner):
         return array
 
     def state_dict(self):
-        """{name: array} of parameters and states."""
-        self._with_ranks(_c.trm_exec_gather)
+        """{name: array} of parameters and states; those of the library's networks have torchvision's and transformers' names."""
+        self.gather()
         return {name: self.read(name) for name, (kind, _, _) in self.variables.items() if kind != 'slot'}
 
     def load_state_dict(self, values, strict=True):
@@ -195,12 +177,8 @@ class Exec(Owner):
         _c.trm_exec_ranges(self.handle, byref(parameters), byref(gradients), byref(count))
         return array_at(parameters, 1, count.value, self.held()), array_at(gradients, 1, count.value, self.held())
 
-    def broadcast(self):
-        """Copies rank 0's variables and step to all ranks."""
-        self._with_ranks(_c.trm_exec_broadcast)
-
-    global_step = reads(_c.trm_exec_step, 'Updates so far; schedules and checkpoints count it.').setter(
-        lambda self, step: plain_call(_c.trm_exec_set_step, self.handle, step))
+    global_step = property(lambda self: _c.trm_exec_step(self.handle), lambda self, step: plain_call(_c.trm_exec_set_step, self.handle, step),
+                           doc='Updates so far; schedules and checkpoints count it.')
 
     # ---- reports
 
@@ -209,15 +187,11 @@ class Exec(Owner):
         return {'program': as_dict(filled(_c.trm_exec_info, _c.trm_exec_get_info, self.handle)), 'parallel': as_dict(self.ranks()),
                 'plan': as_dict(filled(_c.trm_searched_plan, _c.trm_exec_get_searched_plan, self.handle))}
 
-    def explain(self, json_form=False):
-        """The program as text, or as a dictionary."""
-        found = text_of(_c.trm_exec_explain(self.handle, json_form))
-        return json.loads(found) if json_form else found
-
     def profile(self, repeats=5):
-        """The median time of each program step: a list of dictionaries."""
-        options, out = _c.trm_profile_options(repeats=repeats), _c.trm_program_profile()
-        call(_c.trm_exec_profile, self.handle, byref(options), byref(out))
+        """The median time of each program step: a list of dictionaries. Ctrl-C ends it."""
+        out = _c.trm_program_profile()
+        with stoppable() as stop:
+            call(_c.trm_exec_profile, self.handle, byref(options(_c.trm_profile_options, {'repeats': repeats, 'stop': stop}, [])), byref(out))
         return [as_dict(out.steps[i]) for i in range(out.count)]
 
     def close(self):

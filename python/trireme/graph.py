@@ -18,15 +18,16 @@ from ctypes import POINTER, byref
 from typing import Any, Sequence, Union
 
 from . import _c
-from ._call import Single, call, plain_call, reads, take, text_of
-from ._convert import DTYPE_NAMES, enum, expect, np, options, shape, sizes, tensor, text, whole_numbers
-from ._library import Error
+from ._call import Single, plain_call, take, text_of
+from ._convert import DTYPE_NAMES, argument, expect, np, sizes, tensor, text, whole_numbers
+from ._library import Error, need
+from ._methods import GraphMethods, NodeMethods
 
 OUTPUT = object()  # stands for a further output of an operator
 _current = threading.local()
 
 
-class Node:
+class Node(NodeMethods):
     """A value of a graph. Operators: + - * / @, comparison with nodes by identity, [begin:end], and the functions of trireme.ops."""
 
     __slots__ = ('graph', 'id')
@@ -39,15 +40,8 @@ class Node:
     c = property(lambda self: _c.trm_node(self.id), doc='The trm_node.')
     ndim = property(lambda self: len(self.shape), doc='Number of dimensions.')
 
-    @property
-    def shape(self):
-        """Sizes as a tuple."""
-        return sizes(_c.trm_node_shape(self.graph.handle, self.c))
-
-    @property
-    def dtype(self):
-        """"float32", "int32", ..."""
-        return DTYPE_NAMES.get(_c.trm_node_dtype(self.graph.handle, self.c))
+    shape = property(lambda self: sizes(_c.trm_node_shape(self.graph.handle, self.c)), doc='Sizes as a tuple.')
+    dtype = property(lambda self: DTYPE_NAMES.get(_c.trm_node_dtype(self.graph.handle, self.c)), doc='"float32", "int32", ...')
 
     def __len__(self):
         if not self.ndim:
@@ -76,18 +70,6 @@ class Node:
     def __repr__(self):
         return f'<Node {self.dtype} {list(self.shape)}>'
 
-    def __add__(self, other): return operate('trm_add', self, other)
-    def __radd__(self, other): return operate('trm_add', other, self)
-    def __sub__(self, other): return operate('trm_sub', self, other)
-    def __rsub__(self, other): return operate('trm_sub', other, self)
-    def __mul__(self, other): return operate('trm_mul', self, other)
-    def __rmul__(self, other): return operate('trm_mul', other, self)
-    def __truediv__(self, other): return operate('trm_div', self, other)
-    def __rtruediv__(self, other): return operate('trm_div', other, self)
-    def __matmul__(self, other): return operate('trm_matmul', self, other, False, False)
-    def __rmatmul__(self, other): return operate('trm_matmul', other, self, False, False)
-    def __neg__(self): return operate('trm_neg', self)
-
     def __pow__(self, power):
         """Whole powers of any number by products; other powers of positive numbers, by the logarithm."""
         if not isinstance(power, numbers.Real) or power != power:
@@ -99,32 +81,28 @@ class Node:
         index = index if isinstance(index, tuple) else (index,)
         if sum(i is Ellipsis for i in index) > 1 or any(isinstance(i, bool) for i in index):
             raise IndexError(f'{index}: whole numbers, slices, None and one ... expected')
-        given = sum(i is not None and i is not Ellipsis for i in index)
-        if Ellipsis in index:
-            at = index.index(Ellipsis)
-            index = index[:at] + (slice(None),) * (self.ndim - given) + index[at + 1:]
-        index += (slice(None),) * (self.ndim - sum(i is not None for i in index))
+        rest = self.ndim - sum(i is not None and i is not Ellipsis for i in index)
+        if rest < 0:
+            raise IndexError(f'{index}: too many indices for shape {list(self.shape)}')
+        at = next((k for k, i in enumerate(index) if i is Ellipsis), len(index))
         begin, size, final, dims = [], [], [], iter(self.shape)
-        for i in index:
+        for i in index[:at] + (slice(None),) * rest + index[at + 1:]:
             if i is None:
                 final.append(1)
                 continue
-            n = next(dims, None)
-            if n is None:
-                raise IndexError(f'{index}: too many indices for shape {list(self.shape)}')
+            n = next(dims)
             if isinstance(i, slice):
                 first, last, step = i.indices(n)
                 if step != 1:
                     raise IndexError(f'{i}: only steps of 1 are supported')
-                begin.append(first)
-                size.append(max(0, last - first))
-                final.append(size[-1])
+                final.append(max(0, last - first))
             else:
-                i = operator.index(i)
-                if not -n <= i < n:
+                first = operator.index(i)
+                if not -n <= first < n:
                     raise IndexError(f'index {i} is outside of a dimension of size {n}')
-                begin.append(i % n)
-                size.append(1)
+                first, last = first % n, first % n + 1
+            begin.append(first)
+            size.append(max(0, last - first))
         part = self if tuple(size) == self.shape else operate('trm_slice', self, begin, size)
         return part if tuple(final) == part.shape else part.reshape(final)
 
@@ -138,31 +116,15 @@ class Node:
 
     T = property(transpose)
 
-    def astype(self, dtype):
-        """The elements converted to another type."""
-        return operate('trm_cast', self, dtype)
-
     def flatten(self, start=1):
         """One dimension in place of those from `start` on."""
         return self.reshape(self.shape[:start] + (-1,))
-
-    def sum(self, axis=None, keepdims=False):
-        """The sum over an axis, several, or all."""
-        return operate('trm_reduce_sum', self, axis, keepdims)
-
-    def mean(self, axis=None, keepdims=False):
-        """The mean over an axis, several, or all."""
-        return operate('trm_reduce_mean', self, axis, keepdims)
-
-    def max(self, axis=None, keepdims=False):
-        """The largest element over an axis, several, or all."""
-        return operate('trm_reduce_max', self, axis, keepdims)
 
 
 Value = Union[Node, float, Sequence[float], Any]
 
 
-class Graph(Single):
+class Graph(GraphMethods, Single):
     """A graph of operators. In `with graph:` leaves are added to it."""
 
     def __init__(self, training=True, handle=None):
@@ -172,15 +134,13 @@ class Graph(Single):
     @property
     def handle(self):
         """The trm_graph."""
-        if self._handle is None:
-            raise Error('a node of a graph that is gone: a network function may use only nodes of its own call')
+        need(self._handle is not None,
+             'a node of a graph that is gone: a network function may use only nodes of its own call')
         return self._handle
 
     def end(self):
         """The library ends the graph of a network function with the call that has built it."""
         self._handle = None
-
-    training = reads(_c.trm_graph_is_training, 'Whether dropout and batch norm work as in training.')
 
     def __enter__(self):
         _current.graphs = getattr(_current, 'graphs', []) + [self]
@@ -191,10 +151,6 @@ class Graph(Single):
 
     def __str__(self):
         return text_of(_c.trm_graph_to_string(self.handle))
-
-    def check(self):
-        """Raises the first error of the operators that were added."""
-        call(_c.trm_graph_check, self.handle)
 
     def gradients(self, loss, nodes):
         """Adds d(loss)/d(node) for each node; None where the loss does not depend on it."""
@@ -213,8 +169,8 @@ class Graph(Single):
 
 def current():
     """The graph that is being built."""
-    if not getattr(_current, 'graphs', None):
-        raise Error('no graph is being built; call this in a network function of a Model, or in `with trireme.Graph():`')
+    need(getattr(_current,
+         'graphs', None), 'no graph is being built; call this in a network function of a Model, or in `with trireme.Graph():`')
     return _current.graphs[-1]
 
 
@@ -224,8 +180,8 @@ INDICES = {'ids': None, 'keys': None, 'labels': 'int32'}  # arguments of operato
 def as_node(graph, value, like=None):
     """The node of a value; numbers and arrays become constants, of the type of the operator's other input. Fractions never become integers."""
     if isinstance(value, Node):
-        if value.graph is not graph:
-            raise Error('the operator mixes nodes of two graphs; a network function may use only nodes of its own call')
+        need(value.graph is graph,
+             'the operator mixes nodes of two graphs; a network function may use only nodes of its own call')
         return value
     if isinstance(value, (int, float)) and like in (None, 'float32'):
         return Node(graph, _c.trm_scalar(graph.handle, float(value)).id)
@@ -263,28 +219,27 @@ def operate(name, *arguments):
             a = byref(outputs[-1])
         elif kind is _c.trm_node:
             a = _c.trm_node(0) if a is None else as_node(graph, a, INDICES.get(label, like)).c
-        elif kind is _c.trm_shape:
-            a = shape(a)
-        elif kind is ctypes.c_char_p:
-            a = text(a)
-        elif (name, index) in _c.ENUM_OF:
-            a = enum(_c.ENUM_OF[name, index], a)
         elif below is _c.trm_node:
             a = [as_node(graph, v, like).c for v in a]
             a, count = (below * max(1, len(a)))(*a), len(a)
         elif isinstance(a, dict):
             members = dict(below._fields_)
             a = {k: as_node(graph, v) if members[k] is _c.trm_node and v is not None else v for k, v in a.items()}
-            a = byref(options(below, a, keep))
+            a = argument(function, index, a, keep)
         elif kind in (POINTER(ctypes.c_int32), POINTER(ctypes.c_int64)):
             counted = function.names[index + 1:index + 2] == ['count']
             a, count = integers(a, below, None if counted else arguments[0])
+        else:
+            a = argument(function, index, a, keep)
         passed.append(a)
     result = plain_call(function, *passed)
     if result.id == 0:
         graph.check()
         raise Error(f'{name[4:]}: the operator could not be added')
     return Node(graph, result.id) if not outputs else (Node(graph, result.id),) + tuple(Node(graph, o.id) for o in outputs)
+
+
+Node._operate = staticmethod(operate)
 
 
 def input(name, dtype, shape_of):
@@ -322,8 +277,7 @@ def scope(name, segment=False):
     segment: the option recompute=True computes what is in the scope again in backward
     """
     graph = current()
-    if name is None:
-        raise TypeError('scope: a name expected, found None')
+    expect(name is not None, 'scope', 'a name', name)
     _c.trm_graph_push_scope(graph.handle, b'%s', ctypes.c_char_p(text(name)))
     if segment:
         _c.trm_graph_mark_segment(graph.handle)

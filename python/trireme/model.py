@@ -6,17 +6,20 @@
     print(model.evaluate(test)['top1'])
 """
 import ctypes
+import functools
 import inspect
 import threading
 from collections.abc import Mapping
 from ctypes import byref
 
 from . import _c, ops
-from ._call import Freed, Owner, call, deferring, guarded, interruptible, plain_call, reads, stopping, take
-from ._convert import expect, fill, np, options, takes, text, view
-from ._library import Error
+from ._call import Freed, Owner, call, deferring, guarded, interruptible, plain_call, stopping, take
+from ._convert import expect, fill, np, optimizer_options, options, rate_options, takes, text, view
+from ._library import Error, need
+from ._methods import ContextMethods, ModelMethods
 from .callbacks import evaluation_dict, set_callbacks
 from .data import as_dataset, batch_arrays
+from .executor import Exec
 from .graph import Graph, Node
 from .nn import Module
 
@@ -59,7 +62,12 @@ def given_fields(function, inputs, first=()):
     return found
 
 
-class Model(Owner):
+def of_program(method):
+    """A method of a model that is the same of its program."""
+    return functools.wraps(method)(lambda self, *values, **more: method(self.exec, *values, **more))
+
+
+class Model(ModelMethods, Owner):
     """A network with its loss, optimiser, position and parameters.
 
     network: a function or nn.Module that adds the network to the graph: its parameters are fields of the data ("image",
@@ -194,15 +202,6 @@ class Model(Owner):
             self.left = self._call(_c.trm_model_train, self.handle, byref(given), data=data) == _c.TRM_END
         return self
 
-    def request_stop(self):
-        """Ends the running train() after its step; it raises Error with status "cancelled". From any thread."""
-        _c.trm_model_request_stop(self.handle)
-
-    def request_leave(self):
-        """This rank leaves its elastic job after its step (SIGTERM does so, too): train() returns, `left` is True, and the other
-        ranks go on. From any thread."""
-        _c.trm_model_request_leave(self.handle)
-
     def evaluate(self, data, steps=0):
         """Evaluates on one pass over the data (or its first batches); returns a dictionary: loss, samples, top1, auc, ..."""
         out = _c.trm_evaluation()
@@ -235,23 +234,15 @@ class Model(Owner):
     def exec(self):
         """The compiled program as an Exec. When the ranks of an elastic job change, a new program takes its place: arrays over the memory of
         the one before are not to be used any more."""
-        from .executor import Exec
         return Exec._borrow(self)
 
-    global_step = reads(_c.trm_model_global_step, 'Updates so far.')
     rank = property(lambda self: self.exec.ranks().rank, doc="This process's rank in the model's training.")
 
     def epoch_steps(self, data=None):
         """Updates in an epoch of the data."""
         return _c.trm_model_epoch_steps(self.handle, (self.data if data is None else data).handle)
 
-    def state_dict(self):
-        """{name: array} of parameters and states, by torchvision's and transformers' names."""
-        return self.exec.state_dict()
-
-    def load_state_dict(self, values, strict=True):
-        """Sets parameters and states from arrays or torch tensors."""
-        self.exec.load_state_dict(values, strict)
+    state_dict, load_state_dict, describe = map(of_program, (Exec.state_dict, Exec.load_state_dict, Exec.describe))
 
     def save(self, directory, keep=5):
         """Saves the whole state (parameters, slots, position) as directory/ckpt-STEP. Collective."""
@@ -275,13 +266,9 @@ class Model(Owner):
     def export(self, path):
         """Writes the weights for other programs, by the suffix: .safetensors, .npz, .onnx (with evaluation_only)."""
         kind = str(path).rsplit('.', 1)[-1]
-        if kind not in ('safetensors', 'npz', 'onnx'):
-            raise Error(f'Model.export: {path}: unknown suffix (expected .safetensors, .npz or .onnx)')
+        need(kind in ('safetensors', 'npz', 'onnx'),
+             f'Model.export: {path}: unknown suffix (expected .safetensors, .npz or .onnx)')
         self._call(getattr(_c, 'trm_export_' + kind), self.handle, text(path))
-
-    def describe(self):
-        """Memory, work and threads of the program, and how gradients are reduced, as a dictionary."""
-        return self.exec.describe()
 
     def _end(self, handle):
         _c.trm_model_destroy(handle)
@@ -297,7 +284,7 @@ class Model(Owner):
                 held.end()
 
 
-class Context(Freed):
+class Context(ContextMethods, Freed):
     """Options of parallel training by MindSpore's names; `trireme help context` lists them."""
 
     free = 'trm_context_destroy'
@@ -317,13 +304,8 @@ class Context(Freed):
     def get(self, name):
         """The value of an option, as text."""
         value = _c.trm_context_get(self.handle, text(name))
-        if value is None:
-            raise Error(f'Context: there is no option {name!r}')
+        need(value is not None, f'Context: there is no option {name!r}')
         return value.decode()
-
-    def reset(self):
-        """Sets every option to its default."""
-        _c.trm_context_reset(self.handle)
 
 
 def named_network(name, classes, stem):
@@ -333,22 +315,6 @@ def named_network(name, classes, stem):
         return ops.network_build(name, image, classes=classes or None, stem=stem or ('cifar' if small else None))
     build.__name__ = name
     return build
-
-
-def optimizer_options(value):
-    expect(isinstance(value, (str, Mapping)), 'optimizer', "a name or a dictionary of trm_optimizer_options' members", value)
-    value = {'kind': value} if isinstance(value, str) else dict(value)
-    if value.get('kind') == 'adamw':
-        value.update(kind='adam', decoupled=True)
-    if value.get('kind') in ('momentum', 'nesterov', 'lars'):
-        value.setdefault('momentum', 0.9)
-    return value
-
-
-def rate_options(value):
-    expect(hasattr(value, '__float__') or isinstance(value, Mapping), 'learning_rate',
-           "a number or a dictionary of trm_learning_rate's members", value)
-    return dict(value) if isinstance(value, Mapping) else {'base': float(value)}
 
 
 def learning_rate_at(schedule, step):

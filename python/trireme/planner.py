@@ -10,12 +10,13 @@ import json
 from ctypes import byref
 
 from . import _c
-from ._call import Owner, call, filled, take, text_of
+from ._call import Owner, stoppable, take, text_of
 from ._convert import as_dict, options, takes, text
+from ._methods import PlannerMethods
 from .model import Model
 
 
-class Planner(Owner):
+class Planner(PlannerMethods, Owner):
     """The chosen plan for a model and its alternatives.
 
     model: further arguments of Model: {'optimizer': ..., 'memory_bytes': ..., 'split': {'mesh': ..., 'search': ...}}
@@ -29,40 +30,21 @@ class Planner(Owner):
         self.keep, self.handle = [], None
         # The model's options hold the callbacks; the model itself is small beside the search, and needed by nothing else.
         self.model = Model(network, data, **(model or {}))
-        given = options(_c.trm_planner_options, more, self.keep)
-        self.handle = take(_c.trm_planner_create, byref(self.model.options_c), byref(given), run=self.model._call)
-
-    @property
-    def info(self):
-        """The chosen plan and its search: mesh, step_seconds, samples_per_second, memory_bytes, lower_bound, gap, ..."""
-        return as_dict(filled(_c.trm_planner_info, _c.trm_planner_get_info, self.handle))
-
-    def report(self):
-        """The whole report as a dictionary."""
-        return json.loads(text_of(_c.trm_planner_report(self.handle, True)))
+        with stoppable() as stop:  # Ctrl-C ends the search
+            given = options(_c.trm_planner_options, dict(more, stop=stop), self.keep)
+            self.handle = take(_c.trm_planner_create, byref(self.model.options_c), byref(given), run=self.model._call)
 
     def __str__(self):
-        return text_of(_c.trm_planner_report(self.handle, False))
+        return self.report(json_form=False)
 
-    def svg(self):
-        """A picture of the operators, by how they are cut."""
-        return text_of(_c.trm_planner_svg(self.handle))
-
-    _repr_svg_ = svg
-
-    def dot(self):
-        """The same picture in the language of Graphviz."""
-        return text_of(_c.trm_planner_dot(self.handle))
+    _repr_svg_ = PlannerMethods.svg
 
     def plans(self):
         """The chosen plan, then other good plans and the baselines: dictionaries with the text of each plan."""
-        found = []
-        while True:
-            about = _c.trm_planner_candidate()
-            plan = _c.trm_planner_plan(self.handle, len(found), byref(about))
-            if not plan:
-                return found
+        found, about = [], _c.trm_planner_candidate()
+        for plan in iter(lambda: _c.trm_planner_plan(self.handle, len(found), byref(about)), None):
             found.append(dict(as_dict(about), plan=text_of(plan)))
+        return found
 
     @takes(_c.trm_simulation_options)
     def simulate(self, **more):
@@ -70,9 +52,6 @@ class Planner(Owner):
         given = options(_c.trm_simulation_options, dict(more, json=True), self.keep)
         return json.loads(text_of(take(_c.trm_planner_simulate, self.handle, byref(given))))
 
-    def save(self, path):
-        """Writes the chosen plan as a plan file."""
-        call(_c.trm_planner_save, self.handle, text(path))
 
 def read_plan(path):
     """The content of a plan file as a dictionary; its lines under "text"."""

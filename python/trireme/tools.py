@@ -6,9 +6,10 @@ from ctypes import byref
 from . import _c
 from ._call import Freed, call, filled, take, text_of
 from ._convert import array_at, as_dict, converted, enum, expect, np, options, takes, text, view, word
+from ._methods import TokenizerMethods
 
 
-class Tokenizer(Freed):
+class Tokenizer(TokenizerMethods, Freed):
     """Byte-level BPE, bytes, or characters; ids are those of Hugging Face's tokenizers."""
 
     free = 'trm_tokenizer_destroy'
@@ -26,10 +27,6 @@ class Tokenizer(Freed):
         expect(paths and None not in paths, 'Tokenizer.train', 'text files', paths)
         return cls(handle=take(_c.trm_tokenizer_train, (ctypes.c_char_p * len(paths))(*[text(p) for p in paths]), len(paths),
                                byref(options(_c.trm_tokenizer_options, dict(more, vocabulary=vocabulary), keep))))
-
-    def save(self, folder):
-        """Writes the tokenizer to a folder, from which Tokenizer(folder) reads it."""
-        call(_c.trm_tokenizer_save, self.handle, text(folder))
 
     def __len__(self):
         return _c.trm_tokenizer_vocabulary(self.handle)
@@ -52,20 +49,12 @@ class Tokenizer(Freed):
         return text_of(out.value, bytes_.value)
 
 
-class _File(Freed):
-    free = 'trm_safetensors_close'
-
-    def __init__(self, path):
-        self.handle = take(_c.trm_safetensors_open, text(path))
-
-
 def load_safetensors(path):
     """{name: array} of a .safetensors file, mapped and not copied (bfloat16 as uint16)."""
-    file, found = _File(path), {}
-    for i in range(_c.trm_safetensors_count(file.handle)):
-        entry = _c.trm_safetensors_at(file.handle, i)[0]
-        found[entry.name.decode()] = view(entry.tensor, file, True)
-    return found
+    file = Freed()
+    file.handle, file.free = take(_c.trm_safetensors_open, text(path)), 'trm_safetensors_close'
+    entries = (_c.trm_safetensors_at(file.handle, i)[0] for i in range(_c.trm_safetensors_count(file.handle)))
+    return {entry.name.decode(): view(entry.tensor, file, True) for entry in entries}
 
 
 def machine():

@@ -16,8 +16,8 @@ from ...graph import as_node, current
 from ...model import Context, Model as _Model
 from ...nn import (AvgPool2d as _AvgPool2d, BatchNorm2d as _BatchNorm2d, Conv2d as _Conv2d, Dropout as _Dropout, Flatten, Linear,
                    MaxPool2d as _MaxPool2d, Module, ReLU, Sequential, pair)
-from ..._convert import np
-from ..._library import Error
+from ..._convert import expect, np
+from ..._library import Error, need
 
 
 def _only(what, given, without_effect='', **as_here):
@@ -40,8 +40,7 @@ class ParallelMode:
 
 def set_context(mode=GRAPH_MODE, device_target='CPU', device_id=0, **more):
     """The mode must be GRAPH_MODE; the device is this process's CPUs, whatever the target."""
-    if mode != GRAPH_MODE:
-        raise Error('set_context: mode PYNATIVE_MODE is not supported (expected GRAPH_MODE)')
+    need(mode == GRAPH_MODE, 'set_context: mode PYNATIVE_MODE is not supported (expected GRAPH_MODE)')
     _only('set_context', more, 'save_graphs save_graphs_path enable_dump save_dump_path enable_hccl enable_task_sink enable_loop_sink enable_mem_reuse '
           'enable_ir_fusion enable_graph_kernel enable_profiling profiling_options max_device_memory max_call_depth print_file_path')
 
@@ -58,8 +57,7 @@ def get_auto_parallel_context(name):
     return Context(_parallel).get(name)
 
 
-def reset_auto_parallel_context():
-    _parallel.clear()
+reset_auto_parallel_context = _parallel.clear
 
 
 # ---- mindspore.communication ------------------------------------------------------------------
@@ -110,8 +108,7 @@ Decode, Normalize, HWC2CHW = _t.decode, _t.normalize, _t.hwc2chw
 
 def RandomCrop(size, padding=0):
     padding = tuple(padding) if isinstance(padding, (tuple, list)) else (padding,) * 4
-    if len(set(padding)) != 1:
-        raise Error(f'RandomCrop: one padding for all sides is supported (found {padding})')
+    need(len(set(padding)) == 1, f'RandomCrop: one padding for all sides is supported (found {padding})')
     return _t.random_crop(*pair(size), padding[0])
 
 
@@ -152,8 +149,8 @@ class _Pipeline:
     def map(self, operations=None, input_columns=None, **more):
         _only('map', more, _WORKERS)
         for step in operations if isinstance(operations, (list, tuple)) else [operations]:
-            if not isinstance(step, _c.trm_transform) and step is not int32:
-                raise Error(f'map: {step!r} is no operation of mindspore.dataset (found {type(step).__name__})')
+            need(isinstance(step, _c.trm_transform) or step is int32,
+                 f'map: {step!r} is no operation of mindspore.dataset (found {type(step).__name__})')
             if step is not int32 and 'label' not in (input_columns or ()):
                 self.made.map(step)
         return self
@@ -219,8 +216,7 @@ class P:
     ReduceSum, ReduceMean, ReduceMax = _reduction(ops.reduce_sum), _reduction(ops.reduce_mean), _reduction(ops.reduce_max)
 
     def OneHot(axis=-1):
-        if axis != -1:
-            raise Error(f'OneHot: axis {axis} is not supported (expected -1)')
+        need(axis == -1, f'OneHot: axis {axis} is not supported (expected -1)')
         return lambda indices, depth, on_value, off_value: ops.one_hot(indices, depth, float(on_value), float(off_value))
 
     def Concat(axis=0):
@@ -271,8 +267,8 @@ class Conv2d(_Conv2d, Cell):
         size = pair(kernel_size)
         _only('Conv2d', dict(more, pad_mode=None if pad_mode in ('same', 'valid', 'pad') else pad_mode), data_format='NCHW')
         if pad_mode == 'same':
-            if any(k % 2 == 0 for k in size) or stride != 1:
-                raise Error('Conv2d: pad_mode "same" is supported for odd kernels with stride 1; use "pad" with a padding')
+            need(all(k % 2 for k in size) and stride == 1,
+                 'Conv2d: pad_mode "same" is supported for odd kernels with stride 1; use "pad" with a padding')
             padding = [dilation * (size[0] // 2), dilation * (size[1] // 2)]
         super().__init__(in_channels, out_channels, size, stride, 0 if pad_mode == 'valid' else padding, dilation, group, has_bias)
 
@@ -308,20 +304,19 @@ class SequentialCell(Sequential, Cell):
 
 class SoftmaxCrossEntropyWithLogits(Cell):
     def __init__(self, is_grad=False, sparse=False, reduction='mean', **more):
-        if not sparse:
-            raise Error('SoftmaxCrossEntropyWithLogits: labels are classes (expected sparse=True)')
+        need(sparse, 'SoftmaxCrossEntropyWithLogits: labels are classes (expected sparse=True)')
         _only('SoftmaxCrossEntropyWithLogits', dict(more, reduction=reduction, is_grad=is_grad), reduction='mean', is_grad=False)
 
     def construct(self, logits, label):
-        return ops.softmax_cross_entropy(logits, label)
+        return ops.softmax_cross_entropy(logits, label, use_ignore_index=True, ignore_index=-1)  # -1: padding of a last batch
 
 
 def _optimizer(kind, *names):
     def make(params, learning_rate=0.001, *values, weight_decay=0.0, loss_scale=1.0, **more):
         list(params)  # a filter of the script runs
         unknown = set(more) - set(names)
-        if unknown or loss_scale != 1.0 or len(values) > len(names):
-            raise Error(f'{kind}: {sorted(unknown) or "loss_scale"} is not supported (expected {", ".join(names)}, weight_decay)')
+        need(not unknown and loss_scale == 1.0 and len(values) <= len(names),
+             f'{kind}: {sorted(unknown) or "loss_scale"} is not supported (expected {", ".join(names)}, weight_decay)')
         given = {'kind': kind, 'weight_decay': weight_decay, 'decay_all': weight_decay != 0}
         given.update(zip(names, values))
         given.update(more)
@@ -348,8 +343,7 @@ class Model:
         self.network, self.loss_fn, self.optimizer, self.model = network, loss_fn, optimizer, None
 
     def _make(self, dataset):
-        if not isinstance(dataset, _Pipeline):
-            raise TypeError(f'Model: a dataset of mindspore.dataset expected, found {dataset!r}')
+        expect(isinstance(dataset, _Pipeline), 'Model', 'a dataset of mindspore.dataset', dataset)
         if self.model is None:
             kind, rate = self.optimizer or ('sgd', 0.01)
             loss = 'softmax' if self.loss_fn is None else lambda logits, label: self.loss_fn(logits, label)
