@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products of layers (dense.h), in three forms:
  *
- *   rows      threads share the columns of C, and the rows where there are few columns. A thread packs a group of B's
+ *   rows      threads share the columns of C, or the rows. A thread packs a group of B's
  *             panels [k][nr], which takes half of the second-level cache, and takes all its rows of
- *             A through them, tile by tile: the rows of a tile are copied first, because rows as
+ *             A through them, tile by tile. Where B lies by rows of k the first tile reads it
+ *             there, and packs it meanwhile. The rows of a tile are copied first, because rows as
  *             they lie have conflicts in the first-level cache, where a block of k of a tile and of
  *             a panel fit. The sums of the last block are finished in registers: bias, ReLU, mask
  *   few       nothing is packed: a few rows of B at a time, which stay in the first-level cache for all rows of A; threads share
@@ -31,10 +32,12 @@ enum {
     PACK_ROWS = 16, /* of B, packed for all panels of a group */
     PACK_COST = 16, /* of a number of B, READ_COST of A: in multiply-adds */
     READ_COST = 4,
-    SUMS_ROWS = 1024,  /* rows of a task whose sums wait for the last block of k, at most */
-    CHUNK = 256,       /* k of packed pieces */
-    BLOCK = 1024,      /* columns and rows of C in a task at most */
-    SPLIT_DEPTH = 512, /* k of a split at least */
+    NEAR_SHARE = 6,     /* of the multiply-adds: what threads lose that write near each other */
+    NEAR_FLOATS = 1024, /* 4 KB: the distance within which they do */
+    SUMS_ROWS = 1024,   /* rows of a task whose sums wait for the last block of k, at most */
+    CHUNK = 256,        /* k of packed pieces */
+    BLOCK = 1024,       /* columns and rows of C in a task at most */
+    SPLIT_DEPTH = 512,  /* k of a split at least */
     SPLITS = 8,
     SUMS_FLOATS = 1 << 19, /* of all splits: more would not stay in the caches */
     REDUCE = 8192,
@@ -119,14 +122,22 @@ static const void *element_at(const void *base, int64_t bytes, int64_t index) {
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /* Chooses how C is cut for the threads, into m_blocks times n_blocks. Counts the cost of the
- * largest block for each k: its multiply-adds, packing its columns of B, reading its rows of A. */
+ * largest block for each k: its multiply-adds, packing its columns of B, reading its rows of A.
+ * Threads whose columns of C lie within a page lose more, probably because a CPU prefetches lines
+ * of the pages that it writes, which the other thread is writing (sums of a C in bfloat16 are in
+ * memory of the thread). Packing costs little where tiles do it. */
 static void cut_rows(trmi_dense_plan *d) {
-    int64_t mr = d->isa->mr, nr = d->isa->nr, tiles = trmi_pieces(d->problem.m, mr), least = 0;
-    for (int64_t m_blocks = 1; m_blocks <= d->threads; m_blocks++) {
+    const trmi_dense_problem *p = &d->problem;
+    int64_t nr = d->isa->nr, least = 0;
+    int64_t most = trmi_min_i64(d->threads, trmi_pieces(p->m, d->isa->mr)); /* whole tiles */
+    int64_t pack_cost = p->transpose_b || p->b_type != TRM_FLOAT32 ? PACK_COST : READ_COST;
+    for (int64_t m_blocks = 1; m_blocks <= most; m_blocks++) {
         int64_t n_blocks = d->threads / m_blocks;
-        int64_t rows = trmi_pieces(tiles, m_blocks) * mr,
-                columns = trmi_pieces(d->panels, n_blocks) * nr;
-        int64_t cost = rows * columns + PACK_COST * columns + READ_COST * rows;
+        int64_t rows = trmi_pieces(p->m, m_blocks), columns = trmi_pieces(d->panels, n_blocks) * nr;
+        int64_t cost = rows * columns + pack_cost * columns + READ_COST * rows;
+        if (n_blocks > 1 && columns < NEAR_FLOATS && p->c_type != TRM_BFLOAT16) {
+            cost += rows * columns / NEAR_SHARE;
+        }
         if (m_blocks == 1 || cost < least) {
             least = cost;
             d->m_blocks = m_blocks;
@@ -172,8 +183,21 @@ static int64_t group_columns(const trmi_dense_plan *d, const group *g) {
     return trmi_min_i64(g->count * nr, d->problem.n - g->first * nr);
 }
 
-/* Packs the panels of a group. Rows of B are read in the order in which they lie, a few of them for
- * all panels. */
+/* Returns whether rows of A that several panels read are copied side by side first. */
+static bool copies_rows(const trmi_dense_plan *d, const group *g) {
+    return g->count > 1 || d->problem.pairs;
+}
+
+/* Returns whether the first tile of rows of a panel packs it: tiles read rows of B in float32,
+ * whole panels, as they lie. */
+static bool packs_itself(const trmi_dense_plan *d, int64_t columns, int64_t depth) {
+    const trmi_dense_problem *p = &d->problem;
+    return p->b_type == TRM_FLOAT32 && !p->transpose_b && columns == d->isa->nr &&
+           depth % d->pair == 0;
+}
+
+/* Packs the panels of a group that no tile packs. Rows of B are read in the order in which they
+ * lie, a few of them for all panels. */
 static void pack_group(const trmi_dense_plan *d, const void *b, const group *g, float *packed) {
     const trmi_dense_problem *p = &d->problem;
     int64_t nr = d->isa->nr, begin = depth_at(d, g->block),
@@ -184,6 +208,9 @@ static void pack_group(const trmi_dense_plan *d, const void *b, const group *g, 
         for (int64_t i = 0; i < g->count; i++) {
             int64_t column = (g->first + i) * nr;
             int columns = (int)trmi_min_i64(nr, p->n - column);
+            if (copies_rows(d, g) && packs_itself(d, columns, depth)) {
+                continue;
+            }
             float *to = packed + (i * count_lanes(d, depth) + k / d->pair) * nr;
             int64_t at =
                 p->transpose_b ? column * p->b_stride + begin : (begin + k) * p->b_stride + column;
@@ -238,16 +265,15 @@ static void set_result(const trmi_dense_plan *d, void *c, float *sums, const gro
 /* Computes the rows [begin, end) of a group. `room`: the thread's scratch, with the packed group.
  * `ahead`: of the group after this one. The tiles prefetch the next tile's rows of A, then a part
  * of `ahead`. */
-static void run_group(const trmi_dense_plan *d, const void *a, const float *bias, const float *mask,
-                      void *c, const group *g, int64_t begin, int64_t end, float *room,
-                      trmi_prefetch ahead) {
+static void run_group(const trmi_dense_plan *d, const void *a, const void *b, const float *bias,
+                      const float *mask, void *c, const group *g, int64_t begin, int64_t end,
+                      float *room, trmi_prefetch ahead) {
     float *own = room, *packed = room + d->a_floats, *sums = packed + d->b_floats;
     const trmi_dense_problem *p = &d->problem;
     int64_t nr = d->isa->nr, from = depth_at(d, g->block), depth = depth_at(d, g->block + 1) - from,
             tiles = trmi_pieces(end - begin, d->isa->mr);
-    /* Bias, ReLU and mask belong to the complete sum. Rows of A that several panels read are copied
-     * side by side first. */
-    bool last = g->block + 1 == d->blocks, copies = g->count > 1 || p->pairs;
+    /* Bias, ReLU and mask belong to the complete sum. */
+    bool last = g->block + 1 == d->blocks, copies = copies_rows(d, g);
     trmi_prefetch soon[] = {{0}, ahead};
     int64_t row_lines = trmi_pieces(depth * d->a_bytes, LINE * 4);
     int64_t lines = trmi_pieces((end - begin) * row_lines + ahead.lines, tiles * g->count);
@@ -278,6 +304,11 @@ static void run_group(const trmi_dense_plan *d, const void *a, const float *bias
                                  .soon = trmi_prefetch_next(soon, 2),
                                  .soon_lines = lines};
             set_result(d, c, sums, g, begin, row, column, &t);
+            if (i == 0 && copies && packs_itself(d, t.columns, depth)) {
+                t.unpacked = (const float *)b + from * p->b_stride + column;
+                t.b_stride = p->b_stride;
+                t.panel = packed + j * nr * t.k;
+            }
             d->isa->rows(&t);
         }
     }
@@ -310,7 +341,7 @@ static void run_task(const trmi_dense_plan *d, const void *a, const void *b, con
             ahead = prefetch_group(d, b, &next);
         }
         pack_group(d, b, &g, room + d->a_floats);
-        run_group(d, a, bias, mask, c, &g, begin, end, room, ahead);
+        run_group(d, a, b, bias, mask, c, &g, begin, end, room, ahead);
     }
 }
 
@@ -385,7 +416,8 @@ static void run_few(const trmi_dense_plan *d, const float *a, const float *b, co
 /* ---- weights --------------------------------------------------------------------------------- */
 
 /* Cuts C further until the blocks are a multiple of the threads, or many. Each block packs its
- * columns of B and copies its rows of A, so the longer side is cut. */
+ * columns of B and copies its rows of A, so the longer side is cut, but columns not within a page
+ * (cut_rows). */
 static void balance_blocks(trmi_dense_plan *d) {
     const trmi_dense_problem *p = &d->problem;
     for (;;) {
@@ -395,7 +427,8 @@ static void balance_blocks(trmi_dense_plan *d) {
         if (tasks % d->threads == 0 || tasks >= 4 * d->threads || !(by_rows || by_columns)) {
             return;
         }
-        if (by_rows && (!by_columns || rows >= columns * d->isa->nr)) {
+        if (by_rows &&
+            (!by_columns || rows >= columns * d->isa->nr || columns * d->isa->nr < NEAR_FLOATS)) {
             d->m_blocks++;
         } else {
             d->n_blocks++;
@@ -452,6 +485,9 @@ static void run_chunk(const trmi_dense_plan *d, const void *a, const void *b, in
     int64_t nr = d->isa->nr, tiles = trmi_pieces(m, d->isa->mr), long_k = count_lanes(d, depth);
     float *panel = room, *packed = room + d->a_floats;
     for (int64_t j = 0; j < n; j += nr) {
+        if (packs_itself(d, trmi_min_i64(nr, n - j), depth)) {
+            continue;
+        }
         d->pack->pack(packed + j * long_k, element_at(b, d->b_bytes, j), p->b_type, p->n, depth,
                       (int)trmi_min_i64(nr, n - j));
     }
@@ -467,6 +503,7 @@ static void run_chunk(const trmi_dense_plan *d, const void *a, const void *b, in
                              .rows = (int)(trmi_cut_at(m, tiles, i + 1) - row),
                              .a = panel,
                              .a_stride = TRMI_TILE_COLS,
+                             .b_stride = p->n,
                              .c_stride = p->n,
                              .add = add,
                              .soon_lines = lines};
@@ -477,21 +514,25 @@ static void run_chunk(const trmi_dense_plan *d, const void *a, const void *b, in
             t.b = packed + j * long_k;
             t.c = c + row * p->n + j;
             t.soon = trmi_prefetch_next(soon, 2);
+            bool packs = i == 0 && packs_itself(d, t.columns, depth);
+            t.unpacked = packs ? (const float *)b + j : NULL;
+            t.panel = packed + j * long_k;
             d->isa->columns(&t);
         }
     }
 }
 
-/* Computes one task of `weights`: one block of C over one split of k, chunk by chunk. */
+/* Computes one task of `weights`: one block of C over one split of k, chunk by chunk. Neighbours
+ * among the tasks, which run at the same time, have the same columns of other rows. */
 static void run_block(const trmi_dense_plan *d, const void *a, const void *b, float *sums,
                       int64_t task, float *room) {
     const trmi_dense_problem *p = &d->problem;
     int64_t per_split = d->m_blocks * d->n_blocks, split = task / per_split,
             rest = task % per_split;
-    int64_t m_block = rest / d->n_blocks, row = trmi_cut_at(p->m, d->m_blocks, m_block);
+    int64_t m_block = rest % d->m_blocks, n_block = rest / d->m_blocks,
+            row = trmi_cut_at(p->m, d->m_blocks, m_block);
     int64_t rows = trmi_cut_at(p->m, d->m_blocks, m_block + 1) - row;
-    int64_t column = column_cut(d, rest % d->n_blocks),
-            columns = column_cut(d, rest % d->n_blocks + 1) - column;
+    int64_t column = column_cut(d, n_block), columns = column_cut(d, n_block + 1) - column;
     int64_t begin = trmi_cut_at(p->k, d->splits, split),
             depth = trmi_cut_at(p->k, d->splits, split + 1) - begin;
     for (int64_t i = 0; i < d->blocks; i++) {

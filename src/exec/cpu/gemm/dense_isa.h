@@ -19,6 +19,10 @@ typedef struct trmi_dense_tile {
     const float *a;
     int64_t a_stride;
     const float *b;
+    /* whole panels of copied rows or of columns: B in float32 as it lies, whole pairs of rows; the
+     * tile packs it to `panel`, which the tiles of other rows then read as b. NULL: b is packed */
+    const float *unpacked;
+    float *panel;
     float *c;
     int64_t c_stride;
     bool add; /* add to c */
@@ -32,7 +36,7 @@ typedef struct trmi_dense_tile {
     int64_t mask_stride;
     trmi_prefetch *soon; /* prefetched meanwhile, at most soon_lines lines; NULL = none */
     int64_t soon_lines;
-    int64_t b_stride; /* few_rows: elements between rows of B in memory */
+    int64_t b_stride; /* few_rows and unpacked: elements between rows of B in memory */
     /* few_rows: the next piece of B, prefetched meanwhile; NULL = none */
     const float *next;
 } trmi_dense_tile;

@@ -13,6 +13,7 @@
  * tile nor on the number of threads. */
 #include "exec/cpu/gemm/dense_isa.h"
 
+#include "base/checked.h"
 #include "base/simd/tile.h"
 #include "exec/cpu/gemm/tile_rows.h"
 
@@ -21,7 +22,13 @@ enum {
     GROUP = 3,
     GROUPS = (MR + GROUP - 1) / GROUP,
     PACE = 4 /* k between prefetched lines */,
-    LONG = 48 /* k from which prefetching is useful */
+    LONG = 48, /* k from which prefetching is useful */
+#ifdef PAIRS
+    PAIR = 2, /* rows of B in a row of a panel */
+#else
+    PAIR = 1,
+#endif
+    AHEAD = 8 /* rows between those of an unpacked B that are read and prefetched */
 };
 
 typedef int32_t vec_mask __attribute__((vector_size(VL * 4)));
@@ -100,6 +107,10 @@ TRMI_INLINE void finish_edge(const trmi_dense_tile *t, const int rows, vec sum[M
 typedef struct place {
     const float *a[GROUPS], *b;
     int64_t a_stride, a_step; /* between rows of A; from k to k + 1 */
+    /* where B is packed meanwhile: its row k, floats between its rows; the panel */
+    const float *unpacked;
+    int64_t b_stride;
+    float *panel;
 } place;
 
 /* Returns the address of row i of A. A constant stride needs one pointer for all rows and no index,
@@ -108,12 +119,35 @@ TRMI_INLINE const float *row_of(const place *at, const int i, const int64_t stri
     return stride != 0 ? at->a[0] + i * stride : at->a[i / GROUP] + i % GROUP * at->a_stride;
 }
 
+/* Loads a row of a panel from B as it lies, rounded to pairs if those are multiplied, and stores it
+ * in the panel. Rows of B are far apart, so the CPU does not prefetch them by itself. */
+TRMI_INLINE void pack_row(place *at, vec right[VN]) {
+    const float *from = at->unpacked;
+    UNROLL for (int r = 0; r < PAIR; r++) {
+        for (int j = 0; j < NR; j += 16) { /* a line */
+            __builtin_prefetch(from + (AHEAD + r) * at->b_stride + j, 0, 3);
+        }
+    }
+    UNROLL for (int j = 0; j < VN; j++) {
+        right[j] = *(const vec_memory *)(from + j * VL);
+#ifdef PAIRS
+        right[j] = round_pair(right[j], *(const vec_memory *)(from + at->b_stride + j * VL));
+#endif
+        *(vec_memory *)(at->panel + j * VL) = right[j];
+    }
+    at->unpacked += PAIR * at->b_stride;
+    at->panel += NR;
+}
+
 /* Adds the products of k values of a with k rows of b to the sums of a tile, and advances both. */
 TRMI_INLINE void add_products(place *at, int64_t k, const int rows, const int vectors,
-                              const int64_t stride, vec sum[MR][VN]) {
+                              const int64_t stride, const bool packs, vec sum[MR][VN]) {
     for (int64_t p = 0; p < k; p++, at->b += NR) {
         vec right[VN];
-        UNROLL for (int j = 0; j < vectors; j++) {
+        if (packs) {
+            pack_row(at, right);
+        }
+        UNROLL for (int j = 0; j < vectors && !packs; j++) {
             right[j] = *(const vec_memory *)(at->b + j * VL);
         }
         UNROLL for (int i = 0; i < rows; i++) {
@@ -155,13 +189,20 @@ TRMI_INLINE void prefetch_row(const trmi_dense_tile *t, const int i, const int v
 }
 
 /* Computes a tile. Prefetches C and the mask first, which the end needs, then t->soon: one line for
- * each PACE of k, so that outstanding lines do not fill all buffers of the core. `may_prefetch`:
- * false if k is short. */
+ * each PACE of k, or more where few rows leave less time, so that outstanding lines do not fill all
+ * buffers of the core. `may_prefetch`:
+ * false if k is short. `packs`: B is
+ * packed meanwhile. */
 TRMI_INLINE void compute_tile(const trmi_dense_tile *t, const int rows, const int vectors,
-                              const int64_t stride, const bool may_prefetch) {
+                              const int64_t stride, const bool packs, const bool may_prefetch) {
     const bool prefetches = may_prefetch && t->k >= LONG;
     vec sum[MR][VN];
-    place at = {.b = t->b, .a_stride = t->a_stride, .a_step = stride == 1 ? t->a_stride : 1};
+    place at = {.b = t->b,
+                .a_stride = t->a_stride,
+                .a_step = stride == 1 ? t->a_stride : 1,
+                .unpacked = t->unpacked,
+                .b_stride = t->b_stride,
+                .panel = t->panel};
     UNROLL for (int i = 0; i < rows; i++) {
         UNROLL for (int j = 0; j < VN; j++) { sum[i][j] = (vec){0}; }
     }
@@ -169,14 +210,17 @@ TRMI_INLINE void compute_tile(const trmi_dense_tile *t, const int rows, const in
     int64_t k = t->k;
     for (int i = 0; prefetches && i < rows && k >= PACE; i++, k -= PACE) {
         prefetch_row(t, i, vectors);
-        add_products(&at, PACE, rows, vectors, stride, sum);
+        add_products(&at, PACE, rows, vectors, stride, packs, sum);
     }
-    int64_t lines = prefetches && t->soon != NULL ? t->soon_lines : 0;
-    for (; lines > 0 && t->soon->lines > 0 && k >= PACE; lines--, k -= PACE) {
-        prefetch_line(t->soon);
-        add_products(&at, PACE, rows, vectors, stride, sum);
+    int64_t lines = prefetches && t->soon != NULL ? t->soon_lines : 0,
+            each = trmi_max_i64(1, trmi_pieces(lines * PACE, trmi_max_i64(1, k)));
+    for (; lines > 0 && t->soon->lines > 0 && k >= PACE; lines -= each, k -= PACE) {
+        for (int64_t i = 0; i < each && t->soon->lines > 0; i++) {
+            prefetch_line(t->soon);
+        }
+        add_products(&at, PACE, rows, vectors, stride, packs, sum);
     }
-    add_products(&at, k, rows, vectors, stride, sum);
+    add_products(&at, k, rows, vectors, stride, packs, sum);
     if (t->columns == vectors * VL) {
         finish_tile(t, rows, vectors, sum);
     } else {
@@ -186,30 +230,44 @@ TRMI_INLINE void compute_tile(const trmi_dense_tile *t, const int rows, const in
 
 #define TILE_OF(N, stride)                                                                         \
     if (t->columns <= NR / 2) {                                                                    \
-        compute_tile(t, N, VN / 2, stride, true);                                                  \
+        compute_tile(t, N, VN / 2, stride, false, true);                                           \
     } else {                                                                                       \
-        compute_tile(t, N, VN, stride, true);                                                      \
+        compute_tile(t, N, VN, stride, false, true);                                               \
     }
 #define TILE(N)                                                                                    \
     static __attribute__((noinline)) void rows_##N(const trmi_dense_tile *t) { TILE_OF(N, 0) }     \
     static __attribute__((noinline)) void copies_##N(const trmi_dense_tile *t) {                   \
         TILE_OF(N, TRMI_TILE_STRIDE)                                                               \
     }                                                                                              \
-    static __attribute__((noinline)) void columns_##N(const trmi_dense_tile *t) { TILE_OF(N, 1) }
+    static __attribute__((noinline)) void columns_##N(const trmi_dense_tile *t) { TILE_OF(N, 1) }  \
+    static __attribute__((noinline)) void packing_copies_##N(const trmi_dense_tile *t) {           \
+        compute_tile(t, N, VN, TRMI_TILE_STRIDE, true, true);                                      \
+    }                                                                                              \
+    static __attribute__((noinline)) void packing_columns_##N(const trmi_dense_tile *t) {          \
+        compute_tile(t, N, VN, 1, true, true);                                                     \
+    }
 TILE_EACH(TILE)
 #undef TILE
 
 typedef void tile_function(const trmi_dense_tile *tile);
 static tile_function *const rows_tiles[MR] = {TILES(rows_)},
                             *const copies_tiles[MR] = {TILES(copies_)},
-                            *const columns_tiles[MR] = {TILES(columns_)};
+                            *const columns_tiles[MR] = {TILES(columns_)},
+                            *const packing_copies[MR] = {TILES(packing_copies_)},
+                            *const packing_columns[MR] = {TILES(packing_columns_)};
 
 /* Calls the function for this number of rows; rows at the fixed stride of copies have functions of
  * their own, whose addresses are constants. */
 static void compute_rows(const trmi_dense_tile *t) {
-    (t->a_stride == TRMI_TILE_STRIDE ? copies_tiles : rows_tiles)[t->rows - 1](t);
+    if (t->unpacked != NULL) {
+        packing_copies[t->rows - 1](t);
+    } else {
+        (t->a_stride == TRMI_TILE_STRIDE ? copies_tiles : rows_tiles)[t->rows - 1](t);
+    }
 }
-static void compute_columns(const trmi_dense_tile *t) { columns_tiles[t->rows - 1](t); }
+static void compute_columns(const trmi_dense_tile *t) {
+    (t->unpacked != NULL ? packing_columns : columns_tiles)[t->rows - 1](t);
+}
 
 /* Copies `columns` columns (at most TRMI_TILE_COLS) of `rows` rows side by side. */
 static void copy_columns(float *to, const float *from, int64_t stride, int64_t rows, int columns) {
@@ -228,7 +286,7 @@ static void copy_columns(float *to, const float *from, int64_t stride, int64_t r
 TRMI_INLINE int64_t whole_tiles(trmi_dense_tile *t, int64_t count, const int vectors) {
     int64_t done = 0;
     for (; done + MR <= count; done += MR) {
-        compute_tile(t, MR, vectors, 0, false);
+        compute_tile(t, MR, vectors, 0, false, false);
         t->a += MR * t->a_stride;
         t->c += MR * t->c_stride;
     }

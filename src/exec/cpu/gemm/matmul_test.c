@@ -281,6 +281,39 @@ static void blocks_are_sums_of_products(void **state) {
     }
 }
 
+/* dense.c: however C is cut for the threads, by rows or by columns, each number has the same
+ * bits. */
+static void bits_do_not_depend_on_threads(void **state) {
+    static const int threads[] = {2, 3, 5, 8};
+    for (int i = 0; i < 32; i++) {
+        bool pairs = i & 1 && trmi_dense_pairs() != NULL, weights = i >> 1 & 1;
+        trm_dtype small = pairs ? TRM_BFLOAT16 : TRM_FLOAT32;
+        trmi_dense_problem p = {.m = draw_between(1, i % 8 < 2 ? 20 : 300),
+                                .n = draw_between(1, i % 16 < 4 ? 1500 : 200),
+                                .k = draw_between(1, 700),
+                                .transpose_a = weights,
+                                .transpose_b = !weights && (i >> 2 & 1),
+                                .pairs = pairs,
+                                .a_type = small,
+                                .b_type = weights ? small : TRM_FLOAT32};
+        p.b_stride = p.transpose_b ? p.k : p.n;
+        void *a = draw_values(p.m * p.k, small), *b = draw_values(p.k * p.n, p.b_type);
+        float *c = draw_values(p.m * p.n, TRM_FLOAT32), *d = draw_values(p.m * p.n, TRM_FLOAT32);
+        trmi_dense_plan plan;
+        void *scratch = trmi_alloc((size_t)trmi_dense_prepare(&p, 1, &plan) + 64);
+        trmi_dense_run(&plan, a, b, NULL, NULL, c, scratch);
+        trmi_free(scratch);
+        for (size_t j = 0; j < sizeof threads / sizeof threads[0]; j++) {
+            scratch = trmi_alloc((size_t)trmi_dense_prepare(&p, threads[j], &plan) + 64);
+            memset(d, 0xFF, (size_t)(p.m * p.n) * sizeof *d);
+            trmi_dense_run(&plan, a, b, NULL, NULL, d, scratch);
+            assert_memory_equal(c, d, (size_t)(p.m * p.n) * sizeof *c);
+            trmi_free(scratch);
+        }
+        trmi_free(a), trmi_free(b), trmi_free(c), trmi_free(d);
+    }
+}
+
 /* dense.c: many rows, or a large batch summed over (of bfloat16 by conv_gradw.c); splits, blocks
  * and chunks of k; edges of panels. */
 static void many_rows_are_the_definition(void **state) {
@@ -358,6 +391,7 @@ int main(void) {
                                        cmocka_unit_test(one_to_four_rows_are_the_definition),
                                        cmocka_unit_test(rounded_weights),
                                        cmocka_unit_test(blocks_are_sums_of_products),
+                                       cmocka_unit_test(bits_do_not_depend_on_threads),
                                        cmocka_unit_test(pairs_are_products_of_floats)};
     return cmocka_run_group_tests(tests, make_backend, destroy_backend);
 }
