@@ -53,8 +53,9 @@ static int32_t cpus_of(const card *cards, int32_t n) {
     return count < limit ? count : limit;
 }
 
-/* Exchanges the cards of all ranks, and sets `counted` where they share fewer CPUs than they are.
- */
+/* Exchanges the cards of all ranks, and sets `counted` where they, or all ranks of the host, share
+ * fewer CPUs than they are: a rank that polls keeps its CPU from ranks of other groups, too. The
+ * first communicator has all ranks. */
 static trm_status exchange_cards(trmi_shm *shm, const trmi_exchange *exchange, trm_error *err) {
     card mine = {{0}, 0, 0}, *cards = trmi_alloc((size_t)shm->n * sizeof *cards);
     if (cards == NULL) {
@@ -64,7 +65,10 @@ static trm_status exchange_cards(trmi_shm *shm, const trmi_exchange *exchange, t
     trm_status status = exchange->allgather(exchange->context, &mine, sizeof mine, cards, err);
     if (status == TRM_OK) {
         shm->cpus = cpus_of(cards, shm->n);
-        shm->counted = shm->n > shm->cpus;
+        const bool crowded = shm->n > shm->cpus;
+        /* only all ranks together: those of another group must answer alike */
+        shm->host->crowded = shm->n == shm->host->n ? crowded : shm->host->crowded;
+        shm->counted = crowded || shm->host->crowded;
     }
     trmi_free(cards);
     return status;

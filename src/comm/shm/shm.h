@@ -19,7 +19,8 @@
  * and not yet finished. 3. A flag is stored with release order, after the data that it announces.
  *
  * Waiting. With at least as many CPUs as ranks, a rank polls the peers' flags for a short time and
- * then sleeps on the bell. With more ranks than CPUs (a "counted" group), ranks count arrivals and
+ * then sleeps on the bell. With more ranks on the host than CPUs (a "counted" group, and so are all
+ * groups that are split from it: another group's rank may need the CPU), ranks count arrivals and
  * only the last one to arrive rings the bell. A waiting rank reads the counter, calls sched_yield
  * for the same short time, and then sleeps. In a counted group, a sum of vectors that all ranks can
  * reach is made in parts: each rank that has a CPU takes the next part. The operation is over once
@@ -93,6 +94,7 @@ typedef struct trmi_shm_host {
     trmi_shm_segment segment;   /* holds `regions` */
     trmi_shm_mapping *mappings; /* [n][TRMI_SHM_REGIONS] private */
     _Atomic uint64_t changes;   /* number of changes of this rank's own regions so far */
+    bool crowded;               /* all ranks of the host share fewer CPUs than they are */
 } trmi_shm_host;
 
 /* Creates the registered memory of a host. All `n` ranks of the host call it together (`exchange`
@@ -249,7 +251,9 @@ typedef struct trmi_shm {
     const int32_t *host_rank; /* [n] index in `host` of each rank of the group */
     int32_t n, me;            /* number of ranks of the group, and this rank's index */
     int32_t cpus;             /* number of CPUs that the ranks share */
-    bool counted;     /* more ranks than CPUs: count arrivals, yield the CPU instead of polling */
+    /* more ranks than CPUs, here or on the whole host: count arrivals, yield the CPU instead of
+     * polling */
+    bool counted;
     bool one_process; /* all ranks are threads of one process */
     bool no_direct;   /* never read peers' buffers in place (a test option): use the stages */
     int32_t spin_microseconds;       /* upper limit of the polling time */

@@ -2,10 +2,12 @@
 /* Every collective over shared memory (tests/collective_cases.h), with ranks as threads and as
  * processes, by each way: data in the post, read in place, or through staging buffers.
  *
- * crowded_ranks_sum confines all ranks to few CPUs, where they take parts of the sums in turns.
- * Results are computed from the definition. Further tests repeat a sum while its buffers change
- * owner, and mix private with shared memory. */
+ * crowded_ranks_sum confines all ranks to few CPUs, where they take parts of the sums in turns, and
+ * groups_of_crowded_ranks_sum pairs of them. Results are computed from the definition. Further
+ * tests repeat a sum while its buffers change owner, and mix private with shared memory. */
 #include "collective_cases.h"
+
+#include "comm/api/communicator.h"
 
 #include <sched.h>
 
@@ -78,6 +80,57 @@ static void sums_behind_each_other(rank_context *context) {
         trm_comm_free_shared(comm, vector);
     }
     CLOSE_COMM();
+}
+
+/* Sums in pairs of ranks that have fewer CPUs than they are. A pair by itself has enough, but a
+ * rank that polled would keep a CPU from the other pairs. */
+static void sums_of_pairs(rank_context *context) {
+    OPEN_COMM();
+    enum { TIMES = 40, LONGEST = 20000 };
+    trm_comm *pair = NULL;
+    const bool crowded = given->mode != 0;
+    EXPECT_OK(trm_comm_split(comm, rank / 2, rank, &pair, &err), err);
+    EXPECT(comm->crowded == crowded && pair->crowded == crowded,
+           "crowded %d, of the pair %d (expected %d)", comm->crowded, pair->crowded, crowded);
+    float *vector = trm_comm_alloc_shared(pair, LONGEST * sizeof *vector, &err);
+    EXPECT(vector != NULL, "%s", err.message);
+    for (int i = 0; i < TIMES; i++) {
+        const int64_t count = i % 2 == 0 ? LONGEST : 5;
+        for (int64_t k = 0; k < count; k++) {
+            vector[k] = (float)((k + rank + i) % 11);
+        }
+        EXPECT_OK(trm_comm_allreduce(pair, vector, count, TRM_FLOAT32, TRM_REDUCTION_SUM, &err),
+                  err);
+        for (int64_t k = 0; k < count; k++) {
+            const int64_t first = k + rank / 2 * 2 + i;
+            EXPECT(vector[k] == (float)(first % 11 + (first + 1) % 11), "sum %d, element %ld: %g",
+                   i, (long)k, (double)vector[k]);
+        }
+    }
+    trm_comm_free_shared(pair, vector);
+    trm_comm_destroy(pair);
+    CLOSE_COMM();
+}
+
+static void groups_of_crowded_ranks_sum(void **state) {
+    rank_setup given = {.options = {.engine = "shm"}, .mode = 1};
+    cpu_set_t before, few;
+    sched_getaffinity(0, sizeof before, &before);
+    CPU_ZERO(&few);
+    for (int cpu = 0, found = 0; cpu < CPU_SETSIZE && found < 2; cpu++) {
+        if (CPU_ISSET(cpu, &before)) {
+            CPU_SET(cpu, &few);
+            found++;
+        }
+    }
+    assert_int_equal(sched_setaffinity(0, sizeof few, &few), 0);
+    ranks_run(4, 0, true, sums_of_pairs, &given, "pairs of processes on 2 CPUs");
+    ranks_run(4, 0, false, sums_of_pairs, &given, "pairs of threads on 2 CPUs");
+    if (CPU_COUNT(&few) == 2 && trmi_os_cpu_count() >= 2) {
+        given.mode = 0;
+        ranks_run(2, 0, true, sums_of_pairs, &given, "a pair of processes on 2 CPUs");
+    }
+    sched_setaffinity(0, sizeof before, &before);
 }
 
 static void crowded_ranks_sum(void **state) {
@@ -254,6 +307,7 @@ int main(void) {
         cmocka_unit_test(as_processes),
         cmocka_unit_test(always_staged),
         cmocka_unit_test(crowded_ranks_sum),
+        cmocka_unit_test(groups_of_crowded_ranks_sum),
         cmocka_unit_test(sums_are_repeated),
         cmocka_unit_test(memory_is_kept),
         cmocka_unit_test(private_and_shared_memory_mix),
