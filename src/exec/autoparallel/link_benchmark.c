@@ -10,7 +10,8 @@
  * The time of a message is the mean over the ranks of what each waits: ranks that come early wait
  * for late ones. Where ranks share cores, what an early rank waits for is the computation of others
  * on its core, and the price of operators has that already (crowding). There the time counts from
- * when the last rank has begun the message to when the last one has ended it.
+ * when the last rank has begun the message to when the last one has ended it; but at least as long
+ * as the cores need for the CPU seconds of all ranks: small groups are done before the last begins.
  *
  * Then buckets of gradients in shared memory, the passes of the optimiser and of adding up
  * gradients over several sizes, and the overhead of a step with almost no work. All ranks run
@@ -250,15 +251,18 @@ static int message_of(const trm_program *p, const trmi_step *step, int *size) {
     return -1;
 }
 
-/* Begin and end of a message in each turn: [turns] each. */
+/* Begin and end of a message in each turn, and CPU seconds of this rank in it; NULL: its work is
+ * another thread's. [turns] each. */
 typedef struct message_times {
-    double *begin, *end;
+    double *begin, *end, *work;
 } message_times;
+enum { TIMES = 3 }; /* arrays of message_times */
 
-/* Returns the times of step `i` among those of all steps: [2][steps][turns]. */
+/* Returns the times of step `i` among those of all steps: [TIMES][steps][turns]. */
 static message_times times_of(const links *l, const trm_program *p, double *times, int32_t i) {
+    const int64_t all = (int64_t)p->steps_count * l->most;
     double *begin = times + (int64_t)i * l->most;
-    return (message_times){begin, begin + (int64_t)p->steps_count * l->most};
+    return (message_times){begin, begin + all, begin + 2 * all};
 }
 
 typedef int classify(const trm_program *p, const trmi_step *step, int *size);
@@ -277,12 +281,14 @@ static trm_status time_turn(links *l, trm_exec *exec, classify *message, int tur
             TRMI_TRY(wait_for_ranks(l, err));
             trmi_op_benchmark_sweep(l->probe, 0, 1);
         }
-        double begin = own ? trmi_op_benchmark_clock(l->probe) : trmi_os_now();
+        double begin = own ? trmi_op_benchmark_clock(l->probe) : trmi_os_now(),
+               worked = trmi_op_benchmark_clock(l->probe);
         TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
         if (turn >= 0) {
             const message_times at = times_of(l, p, times, i);
             at.begin[turn] = begin;
             at.end[turn] = own ? trmi_op_benchmark_clock(l->probe) : trmi_os_now();
+            at.work[turn] = trmi_op_benchmark_clock(l->probe) - worked;
         }
     }
     return TRM_OK;
@@ -294,8 +300,14 @@ static bool is_crowded(const links *l) {
            l->ranks == trm_comm_local_size(l->probe->comm);
 }
 
+/* Returns how many threads of ranks share a core; 1: none do. */
+static double find_crowd(const links *l) {
+    return fmax(1, (double)l->ranks * l->probe->threads / l->probe->cores);
+}
+
 /* Sets *seconds to the median over turns of a message: of the mean over ranks of its time, or with
- * `together` from the last begin to the last end. Overwrites the times. */
+ * `together` from the last begin to the last end, and at least the time of the CPU seconds of all
+ * ranks on their cores. Overwrites the times. */
 static trm_status median_of_ranks(const links *l, message_times at, int32_t turns, bool together,
                                   double *seconds, trm_error *err) {
     trm_comm *comm = l->probe->comm;
@@ -310,13 +322,18 @@ static trm_status median_of_ranks(const links *l, message_times at, int32_t turn
         TRMI_TRY(trm_comm_allreduce(comm, at.end, turns, TRM_FLOAT64, TRM_REDUCTION_MEAN, err));
     }
     *seconds = trmi_median(at.end, turns);
+    if (together && comm != NULL && at.work != NULL && l->probe->threads == 1) {
+        TRMI_TRY(trm_comm_allreduce(comm, at.work, turns, TRM_FLOAT64, TRM_REDUCTION_MEAN, err));
+        *seconds = fmax(*seconds, find_crowd(l) * trmi_median(at.work, turns));
+    }
     return TRM_OK;
 }
 
 /* Times the messages of a program over several turns, to l->seconds. */
 static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_error *err) {
     const trm_program *p = exec->program;
-    double *times = trmi_alloc(2 * (size_t)p->steps_count * (size_t)l->most * sizeof *times + 1);
+    double *times =
+        trmi_alloc(TIMES * (size_t)p->steps_count * (size_t)l->most * sizeof *times + 1);
     trm_status status = times != NULL ? TRM_OK : TRMI_NO_MEMORY(err, "to measure messages");
     bool more = true;
     int32_t turns = -1; /* the first one is a warm-up */
@@ -476,8 +493,8 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
             status = status == TRM_OK ? has_time(l, turns + 1, l->most, &more, err) : status;
         }
         status = status == TRM_OK && !l->over
-                     ? median_of_ranks(l, (message_times){begins, ends}, turns, is_crowded(l),
-                                       &l->seconds[move][i], err)
+                     ? median_of_ranks(l, (message_times){.begin = begins, .end = ends}, turns,
+                                       is_crowded(l), &l->seconds[move][i], err)
                      : status;
     }
     trmi_free(counts);
@@ -754,7 +771,7 @@ static void print_head(const links *l, double alpha, double beta, double load, t
 
 /* Measures all curves; leaves early where the limit is passed. */
 static trm_status measure_curves(links *l, trmi_text *out, trm_error *err) {
-    double crowd = fmax(1, (double)l->ranks * l->probe->threads / l->probe->cores), step = 0;
+    double crowd = find_crowd(l), step = 0;
     bool slices = l->ranks == trm_comm_local_size(l->probe->comm);
     l->doing = "measuring messages, for all jobs";
     l->parts = PART_UPDATE * (1 + count_updates(l) * (slices ? 3 : 2));

@@ -116,7 +116,7 @@ trm_status trmi_op_benchmark_end(trmi_op_benchmark *probe, trm_error *err);
 
 /* Words in the first line of a description of measured links. Links whose description has other
  * words are measured anew: those of earlier versions lack curves. */
-#define TRMI_LINKS_FORM "(form 7)"
+#define TRMI_LINKS_FORM "(form 8)"
 /* Ends a description of links that the time limit has cut short, with the limit in seconds after
  * it. */
 #define TRMI_LINKS_CUT "# cut short by the limit of "
