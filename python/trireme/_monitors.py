@@ -15,13 +15,16 @@ __all__ = [
 def LossMonitor(every: int = 1) -> Library:
     """Prints "epoch: 1 step: 156, loss is 2.0084016" every `every` steps; in sink mode once an epoch,
     with the loss of the epoch's (or run's) last step.
-      param    every: 0 = only at the end of each epoch and of training
+      param    every: steps; 0 = only at the end of each epoch and of training
+               print: receives the lines
     """
     return Library('trm_loss_monitor', every)
 
 
 def TimeMonitor() -> Library:
-    """Prints "epoch time: 4321.123 ms, per step time: 27.699 ms" at the end of each epoch."""
+    """Prints "epoch time: 4321.123 ms, per step time: 27.699 ms" at the end of each epoch.
+      param    print: receives the lines
+    """
     return Library('trm_time_monitor')
 
 

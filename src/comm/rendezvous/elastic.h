@@ -126,9 +126,9 @@ bool trmi_elastic_may_lose(const trm_elastic *elastic, int64_t ranks);
 trm_status trmi_elastic_begin_change(trm_elastic *elastic, trm_error *err);
 void trmi_elastic_end_change(trm_elastic *elastic);
 
-/* Returns PEER in place of `status`, also in err->status, where err->rank names another process that
- * has come since the change began and has failed by itself, for want of memory or descriptors: the
- * others go on without it. Otherwise returns `status`. */
+/* Returns PEER in place of `status`, also in err->status, where err->rank names another process
+ * that has come since the change began and has failed by itself, for want of memory or descriptors:
+ * the others go on without it. Otherwise returns `status`. */
 trm_status trmi_elastic_excuse_newcomer(trm_elastic *elastic, trm_status status, trm_error *err);
 
 /* Leaves the present epoch after an error `cause`; until trm_elastic_recover this process is a
