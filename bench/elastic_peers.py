@@ -148,6 +148,10 @@ class Job:
     def keep(self):
         """Starts processes again where the peer does not do so itself."""
 
+    def has_ended(self):
+        """Returns whether the peer's launcher has ended, with all steps or without."""
+        return False
+
 
 class Trireme(Job):
     variable = "TRIREME_RANK"
@@ -162,6 +166,9 @@ class Trireme(Job):
 
     def pids(self):
         return find_processes(self.process.pid, self.variable)
+
+    def has_ended(self):
+        return self.process.poll() is not None
 
     def stop(self):
         self.process.terminate()
@@ -216,7 +223,11 @@ def run_job(kind, options):
         while step < options.steps and time.monotonic() - begin < LIMIT_SECONDS:
             time.sleep(0.02)
             job.keep()
+            ended = job.has_ended()
             step = job.last_step()
+            if ended and step < options.steps:
+                print(f"{kind} has ended after step {step}; its messages are in {folder}/err", file=sys.stderr)
+                break
             first = time.monotonic() if first is None and step > 0 else first
             if first is None or time.monotonic() < first + (kills + 1) * options.every:
                 continue
