@@ -177,6 +177,11 @@ done
 job=$!
 wait_for '"event":"step"'
 grep '^TRIREME_' hand/device1/env1.log > variables.txt || { fail "by hand: no environment of rank 1"; kill -KILL $job; exit; }
+# A program that cleans /tmp removes the socket at which processes find the job: it is made again.
+place=$(sed -n 's/^TRIREME_RENDEZVOUS=unix://p' variables.txt)
+rm "$place"
+for _ in $(seq $((100 * patience))); do [ -e "$place" ] && break; sleep 0.1; done
+[ -e "$place" ] || fail "by hand: a removed socket is not made again"
 (export $(grep -v CONSOLE variables.txt) && exec "$trireme" train mlp --data synth --image-size 32 --epochs 100000 --steps 100000 \
     --eval-every-epochs 0 --json -n 2 --elastic 1:3 > hand.txt 2>&1) &
 hand=$!

@@ -343,16 +343,19 @@ static int count_power_cuts(void) {
 }
 
 /* Reads a marked checkpoint for a while. Its writer may remove it only if it looked for marks
- * before this one was there, and may replace it, which takes a moment between two renames. A power
- * cut may take it, too, if its disk has lied, or its writer died before it had flushed the name. */
+ * before this one was there, and may replace it, which takes a moment between two renames, and
+ * longer where the writer dies between them. A power cut may take it, too, if its disk has lied, or
+ * its writer died before it had flushed the name. */
 static void read_slowly(const char *path) {
     const int cuts = count_power_cuts();
+    char replaced[256];
+    snprintf(replaced, sizeof replaced, "%s.old", path);
     usleep(100000 + (useconds_t)(job.compute * 1e6 * sim_unit(DRAW_SAVES)));
     const bool there = access(path, F_OK) == 0;
     usleep((useconds_t)(4 * job.compute * 1e6 * sim_unit(DRAW_SAVES)));
     if (there && access(path, F_OK) != 0) {
         usleep(50000);
-        if (access(path, F_OK) != 0 && count_power_cuts() == cuts) {
+        if (access(path, F_OK) != 0 && access(replaced, F_OK) != 0 && count_power_cuts() == cuts) {
             sim_fail("%s is removed while the evaluator reads it", path);
         }
     }

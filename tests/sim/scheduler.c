@@ -296,7 +296,8 @@ void sim_pause(sim_process *process, int64_t nanoseconds) {
     if (process->paused_until <= sim.now) {
         process->paused_from = sim.now;
     }
-    process->paused_until = sim.now + nanoseconds;
+    const int64_t until = sim.now + nanoseconds;
+    process->paused_until = until > process->paused_until ? until : process->paused_until;
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */

@@ -149,7 +149,7 @@ sim_task *sim_add_task(sim_process *process, void *(*run)(void *), void *argumen
 /* Ends a process as SIGKILL does. From one of its own tasks it does not return. */
 void sim_kill(sim_process *process);
 sim_process *sim_find(int pid);
-/* Lets a process stand still from now on. A pause that it is in already ends then instead. */
+/* Lets a process stand still from now on. A pause that it is in already gets no shorter. */
 void sim_pause(sim_process *process, int64_t nanoseconds);
 
 /* Begins a call that can block: counts it, lets the clock pass, lets the process die or another

@@ -8,10 +8,11 @@
  *     JOIN to the door of a member (elastic_decide.c)
  *
  * One process holds the place: the first that can. When it dies or leaves, another one opens it
- * within open_seconds. Where a newcomer that takes itself for rank 0 of a new job has been quicker,
- * or no member is on the host of the place, rank 0 of the running job goes there (TRMI_HERALD) and
- * brings RUNNING: 32 bytes, the key XOR HMAC(the session's key for frames to the newcomer, "job
- * key\0"), then the list. The session's key is fresh, so the mask is used once. */
+ * within open_seconds; where its file is removed, it is opened anew. Where a newcomer that takes
+ * itself for rank 0 of a new job has been quicker, or no member is on the host of the place, rank 0
+ * of the running job goes there (TRMI_HERALD) and brings RUNNING: 32 bytes, the key XOR HMAC(the
+ * session's key for frames to the newcomer, "job key\0"), then the list. The session's key is
+ * fresh, so the mask is used once. */
 #include "comm/rendezvous/elastic.h"
 
 #include "base/error.h"
@@ -29,6 +30,8 @@
 static const double open_seconds = 0.1, send_seconds = 1;
 /* between two visits of rank 0 to a place that another process holds */
 static const double visit_seconds = 0.5;
+/* after so long the process that holds the place opens it anew where its file was removed */
+static const double file_seconds = 1;
 
 /* Bytes of the job's key. */
 enum { KEY_BYTES = 32 };
@@ -149,7 +152,8 @@ static void *gate_main(void *context) {
     trmi_session session;
     trm_error err;
     bool stop;
-    double visited = trmi_os_now();
+    uint64_t file = 0; /* that of the place, when it was opened */
+    double visited = trmi_os_now(), compared = visited;
     for (;;) {
         int32_t rank = find_rank(e, &stop);
         if (stop) {
@@ -158,6 +162,7 @@ static void *gate_main(void *context) {
         trm_status status = TRM_OK;
         if (reception.acceptor == NULL) {
             status = rank >= 0 ? open_place(e, &place, &reception, &err) : TRM_PENDING;
+            file = trmi_listener_file(&reception.listener);
         }
         if (status != TRM_OK) { /* another process holds it */
             if (rank == 0 && trmi_os_now() - visited > visit_seconds) {
@@ -171,7 +176,12 @@ static void *gate_main(void *context) {
         if (status == TRM_OK) {
             answer_newcomer(e, &session);
         }
-        if (rank < 0 || (status != TRM_OK && status != TRM_TIMEOUT)) {
+        bool lost = false;
+        if (trmi_os_now() - compared > file_seconds) {
+            compared = trmi_os_now();
+            lost = trmi_listener_file(&reception.listener) != file;
+        }
+        if (rank < 0 || lost || (status != TRM_OK && status != TRM_TIMEOUT)) {
             close_place(e, &place, &reception);
         }
     }

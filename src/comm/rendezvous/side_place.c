@@ -288,6 +288,13 @@ trm_status trmi_listen(const trmi_place *place, double deadline, trmi_listener *
     return status;
 }
 
+uint64_t trmi_listener_file(const trmi_listener *listener) {
+    struct stat info;
+    return listener->unlink_path[0] != '\0' && lstat(listener->unlink_path, &info) == 0
+               ? (uint64_t)info.st_ino
+               : 0;
+}
+
 /* Contract in side_place.h. May be called in any state. */
 void trmi_listener_close(trmi_listener *listener) {
     for (int i = 0; i < listener->count; i++) {

@@ -43,6 +43,10 @@ typedef struct trmi_listener {
  *           TIMEOUT. trmi_listener_close frees *out */
 trm_status trmi_listen(const trmi_place *place, double deadline, trmi_listener *out,
                        trm_error *err);
+/* Returns the inode of the socket or rendezvous file by which other processes find the place, as it
+ * is now. 0: a TCP place has none, or the file was removed, for instance by a program that cleans
+ * /tmp. */
+uint64_t trmi_listener_file(const trmi_listener *listener);
 /* Closes the sockets and removes the files. */
 void trmi_listener_close(trmi_listener *listener);
 
