@@ -26,7 +26,7 @@ start_job() {
 wait_until() { # CONDITION...: while the job runs
     local end=$((SECONDS + 300 * patience))
     until "$@"; do
-        kill -0 $job 2> /dev/null && [ $SECONDS -lt $end ] || { fail "$folder: waited for $*: $(tail -n 2 out.txt) $(cat err.txt)"; return 1; }
+        kill -0 $job 2> /dev/null && [ $SECONDS -lt $end ] || { fail "$folder: waited for $*: $(grep -h membership out.txt "$folder"/run*.jsonl) $(tail -n 2 out.txt) $(cat err.txt)"; return 1; }
         sleep 0.05
     done
 }
