@@ -482,6 +482,19 @@ static void await_answers(const worker *w, int server) {
     }
 }
 
+/* Waits until a worker has found that its connections are broken, and has told both servers on new
+ * ones what it keeps. A message that had come before may be read first. */
+static void await_reconnects(const worker *w, const int64_t before[SERVERS]) {
+    const double deadline = trmi_os_now() + 60 * check_patience();
+    trm_error err;
+    for (int n = 0; n < SERVERS; n++) {
+        trmi_server_connection *peer = &w->of.client->peers[n];
+        while (peer->reconnects == before[n]) {
+            CHECK_OK(trmi_client_progress(w->of.client, peer, deadline, &err), err);
+        }
+    }
+}
+
 /* Both workers have pushed the last step, which server 1 loses with its process. Server 0, started
  * again, learns that worker 0 keeps it and that worker 1, in a new life, has pushed it again: it
  * applies the step and answers worker 1. Then worker 0 and server 1 die, and server 0 goes back by
@@ -491,6 +504,10 @@ static void lose_answered_push(job *j) {
     worker *keeps = &j->worker[0], *repeats = &j->worker[1];
     pthread_t other;
     trm_error err;
+    int64_t reconnects[SERVERS];
+    for (int n = 0; n < SERVERS; n++) {
+        reconnects[n] = keeps->of.client->peers[n].reconnects;
+    }
     worker_die(&repeats->of);
     stop_keeper(&j->servers[1]);
     for (int shard = 0; shard < SHARDS; shard++) {
@@ -498,11 +515,7 @@ static void lose_answered_push(job *j) {
     }
     start_keeper(&j->servers[1]);
     restart_keeper(&j->servers[0]);
-    for (int n = 0; n < SERVERS; n++) { /* finds a broken connection, and reports on a new one */
-        CHECK_OK(trmi_client_progress(keeps->of.client, &keeps->of.client->peers[n],
-                                      trmi_os_now() + 60 * check_patience(), &err),
-                 err);
-    }
+    await_reconnects(keeps, reconnects);
     join_worker(repeats);
     assert_int_equal(next_batch(repeats), STEPS - 1);
     compute_batch(repeats);
