@@ -680,6 +680,10 @@ static void faults_end(void *a, uint64_t b) {
     for (sim_process *p = sim.processes; p != NULL; p = p->next) {
         p->paused_until = p->dies_at = 0;
     }
+    /* a process that died in the call that had no room has not made any */
+    for (int h = 0; h < SIM_HOSTS; h++) {
+        sim.hosts[h].disk_full = false;
+    }
     sim_trace(NULL, "faults end");
 }
 
