@@ -369,8 +369,8 @@ typedef struct trm_callback {
     void *context;                  /* for the hooks */
     /* its hooks run after those of all others (a checkpoint must hold their state) */
     bool last;
-    /* what its hooks do by calls of all ranks, and when, such as "checkpoints every 100 steps";
-     * NULL: nothing. Lives as long as the context. A process that comes to an elastic job with
+    /* a text: the collective work of its hooks, and when, such as "checkpoints every 100 steps";
+     * NULL: none. Lives as long as the context. A process that comes to an elastic job with
      * callbacks of other texts is refused, because its calls would not meet those of the ranks */
     const char *together;
 } trm_callback;

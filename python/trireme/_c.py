@@ -1692,7 +1692,7 @@ class trm_callback(Structure):
     destroy: frees the context; NULL = nothing to free
     context: for the hooks
     last: its hooks run after those of all others (a checkpoint must hold their state)
-    together: what its hooks do by calls of all ranks, and when, such as "checkpoints every 100 steps"; NULL: nothing. Lives as long as the context. A process that comes to an elastic job with callbacks of other texts is refused, because its calls would not meet those of the ranks
+    together: a text: the collective work of its hooks, and when, such as "checkpoints every 100 steps"; NULL: none. Lives as long as the context. A process that comes to an elastic job with callbacks of other texts is refused, because its calls would not meet those of the ranks
     """
 
 

@@ -4,7 +4,7 @@
  *
  *      flags --> trm_text_options --> dataset --> its fields --> app_language_network --> graph
  *
- * What decides about a number of the network, the first that is there: a flag, the checkpoint or
+ * A number of the network comes from the first of these that is there: a flag, the checkpoint or
  * folder, the data (their tokenizer), the model. Each key that describe_language puts is read back
  * by recall_language. */
 #include "app/models/models.h"

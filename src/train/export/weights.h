@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* train/export/weights.h: tensors by name, of one safetensors file or of a Hugging Face folder.
- * What a training begins with is one of these (trmi_is_weights), or a checkpoint of Trireme. */
+ * A training begins with one of these (trmi_is_weights), or with a checkpoint of Trireme. */
 #ifndef TRMI_TRAIN_WEIGHTS_H
 #define TRMI_TRAIN_WEIGHTS_H
 
