@@ -37,6 +37,12 @@ for engine in tcp ucx; do
 done
 TRIREME_LIBRARY=libm.so.6 "$python" -c 'import torch_trireme' > "$work/log" 2>&1 && fail "a library without our functions is accepted"
 grep -q 'ImportError: torch_trireme: the backend does not fit torch .* or libm.so.6' "$work/log" || { cat "$work/log"; fail "a library without our functions is not named"; }
+# Without the variable the library is that of the package trireme, as the guide installs it.
+mkdir -p "$work/site/trireme/lib"
+cp "$source/python/trireme/__init__.py" "$source/python/trireme/_library.py" "$work/site/trireme/"
+cp -L "$TRIREME_BUILD/libtrireme.so.0" "$work/site/trireme/lib/"
+env -u TRIREME_LIBRARY PYTHONPATH="$built:$work/site" "$python" -c 'import torch_trireme; assert "/site/trireme/lib/libtrireme.so.0" in open("/proc/self/maps").read()' \
+    > "$work/log" 2>&1 || { cat "$work/log"; fail "the library of the package trireme is not found"; }
 TRIREME_ENGINE=carrier ranks 2 "$tests/collectives.py" > "$work/log" 2>&1 && fail "an engine that does not exist is accepted"
 grep -q "engine.*carrier" "$work/log" || { cat "$work/log"; fail "an engine that does not exist is not named"; }
 # Under mpirun, as the guide says: the launcher's ranks become PyTorch's by a line of shell.

@@ -40,10 +40,16 @@ def places(name):
     return [os.path.join(here, 'lib', name), os.path.join(os.path.dirname(os.path.dirname(here)), 'build', 'release', name)]
 
 
+def candidates():
+    """Where the library is looked for, in this order; torch_trireme looks there, too."""
+    given = os.environ.get('TRIREME_LIBRARY')
+    return [given] if given else places('libtrireme.so.0') + ['libtrireme.so.0']
+
+
 def library():
     """The library, loaded."""
-    tried, given = [], os.environ.get('TRIREME_LIBRARY')
-    for path in [given] if given else places('libtrireme.so.0') + ['libtrireme.so.0']:
+    tried = []
+    for path in candidates():
         try:
             return let_fork(ctypes.CDLL(path))
         except OSError as error:

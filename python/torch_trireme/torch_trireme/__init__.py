@@ -33,7 +33,7 @@ def _load():
     try:
         from trireme._library import candidates
         places = candidates()
-    except ImportError:
+    except ModuleNotFoundError:
         places = [os.environ.get('TRIREME_LIBRARY') or 'libtrireme.so.0']
     tried = []
     for place in places:
