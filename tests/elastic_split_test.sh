@@ -131,7 +131,12 @@ disturb most "STOP KILL" '0|1|2' 8 --shard-optimizer --save-every-steps 1000000
 same '"lost":\[0, 1, 2\]'
 # Three ranks have no equal parts of the samples, so the last one is spare. When it alone is left, a newer checkpoint serves for the state
 # with which it became spare; that state itself, where the checkpoint cannot be read. FOLDER COMMAND..., which runs before the others die
-has_newer() { [ "$(step_of checkpoint out.txt)0" -gt "$(step_of membership out.txt)0" ] && grep -q '"event":"membership"' out.txt; }
+# Whether the last change of ranks is followed by a checkpoint of a later step, from one reading of the events: both may come meanwhile.
+has_newer() {
+    awk 'match($0, /"global_step":[0-9]+[,}]/) { step = substr($0, RSTART + 14, RLENGTH - 15) + 0
+            if (/"event":"membership"/) { changed = step + 1; newer = 0 }
+            if (/"event":"checkpoint"/ && changed) newer = step >= changed } END { exit !newer }' out.txt
+}
 spare() {
     start_job "$1" 8 --save-every-steps 5
     wait_until grep -q '"event":"step"' out.txt

@@ -468,6 +468,7 @@ static trm_status compile_epoch(trmi_run *r, trm_error *err) {
     int32_t active = trmi_elastic_count_active(r->model, trm_comm_size(all));
     e->alone = false;
     e->spare = trm_comm_rank(all) >= active;
+    e->stale = e->stale || e->spare; /* also where it fails before it knows that all have begun */
     if (active < trm_comm_size(all)) {
         TRMI_TRY(trm_comm_split(all, e->spare ? -1 : 0, 0, &e->active, err));
         trmi_comm_wait_long(all); /* spare ranks wait in it until the others have trained */

@@ -40,7 +40,7 @@ typedef struct trmi_elastic_model {
      * keep their samples; 0: none */
     int32_t norm_groups;
     bool spare, interrupted; /* interrupted: the failure came before the update of its step */
-    bool stale; /* this rank was spare when the ranks began to change, or has just come */
+    bool stale; /* this rank has been spare since the ranks began to change, or has just come */
     /* of the step under way */
     uint64_t begun_step;
     int64_t begun_epoch, begun_epoch_step;
