@@ -111,7 +111,7 @@ trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
     }
     TRMI_TRY(exec->walk(exec, 0, exec->program->backward_begin, err));
     exec->made = exec->kept != NULL ? exec->kept : exec->made;
-    return trmi_distribution_finish_forward(exec, err);
+    return trmi_distribution_finish(exec, false, TRM_OK, err);
 }
 
 /* Contract in trireme/exec.h. After an error, too, every way ends its part of the step, because
@@ -131,7 +131,7 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     trm_status status = trmi_distribution_before_step(exec, true, err);
     status = status == TRM_OK ? check_inputs(exec, err) : status;
     status = status == TRM_OK ? exec->walk_program(exec, err) : status;
-    TRMI_TRY(trmi_distribution_finish_backward(exec, status, err));
+    TRMI_TRY(trmi_distribution_finish(exec, true, status, err));
     exec->gradients_overwritten = exec->inputs_given = false;
     exec->accumulated += exec->accumulator != NULL;
     exec->step_seconds += trmi_os_now() - begin;
@@ -184,7 +184,9 @@ trm_status trmi_exec_check_gradients(const trm_exec *exec, trm_error *err) {
                : TRM_OK;
 }
 
-void trmi_exec_complete_gradients(trm_exec *exec) {
+/* Completes the range of gradients: multiplies all factors into GRAD, from where the optimiser then
+ * reads them, too, and clears the bytes between gradients, where activations may have been. */
+static void complete_gradients(trm_exec *exec) {
     const trm_program *p = exec->program;
     trmi_update_multiply(exec->update, (float *)(void *)exec->env.arena[TRMI_ARENA_GRAD]);
     for (int32_t i = 0; i < p->trained_count && p->lent_bytes > 0; i++) {
@@ -209,18 +211,23 @@ static trm_status accumulate_all(trm_exec *exec, int32_t item, trm_error *err) {
 /* Action: completes the range of gradients, which a caller reads after each backward. */
 static trm_status complete_range(trm_exec *exec, int32_t item, trm_error *err) {
     (void)item, (void)err;
-    trmi_exec_complete_gradients(exec);
+    complete_gradients(exec);
     return TRM_OK;
 }
 
 void trmi_exec_schedule(trm_exec *exec) {
     const int32_t end = exec->program->steps_count;
     if (exec->accumulator != NULL && !exec->together) {
-        trmi_distribution_add(exec, (trmi_action){.before = end, .run = accumulate_all});
+        trmi_distribution_add(exec,
+                              (trmi_action){.before = end, .own = true, .run = accumulate_all});
     }
-    if (exec->gradients_handed_out) {
-        trmi_distribution_add(exec, (trmi_action){.before = end, .run = complete_range});
-    }
+}
+
+void trmi_exec_hand_out_gradients(trm_exec *exec) {
+    const int32_t end = exec->program->steps_count;
+    exec->gradients_handed_out = true;
+    trmi_distribution_add(exec, (trmi_action){.before = end, .own = true, .run = complete_range});
+    complete_gradients(exec);
 }
 
 /* ---- update ---------------------------------------------------------------------------------- */
@@ -302,8 +309,9 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
     double begin = trmi_os_now();
     trm_status status = merge_table_gradients(exec, err);
     status = status == TRM_OK ? update_dense(exec, learning_rate, err) : status;
-    bool overflow = status == TRM_DIVERGED;
-    TRMI_TRY(trmi_distribution_agree(exec, &overflow, err));
+    int32_t first;
+    TRMI_TRY(trmi_distribution_agree(exec, true, status == TRM_DIVERGED, &first, err));
+    bool overflow = first >= 0;
     status = overflow && status == TRM_OK ? TRM_DIVERGED : status;
     bool skips = (status == TRM_OK || overflow) && trmi_exec_advance_loss_scale(exec, overflow);
     if (overflow && !skips) {
@@ -315,7 +323,7 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
         if (exec->watcher.updated != NULL) {
             exec->watcher.updated(exec->watcher.context, exec->env.step + 1);
         }
-        TRMI_TRY(trmi_distribution_publish(exec, err));
+        TRMI_TRY(trmi_distribution_publish(exec, false, err));
     }
     exec->accumulated = 0;
     exec->env.step++;

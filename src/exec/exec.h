@@ -13,6 +13,7 @@
 
 #include "exec/backend.h"
 #include "exec/distributed/distribution.h"
+#include "exec/exec_memory.h"
 #include "exec/optimizer/loss_scale.h"
 #include "exec/optimizer/update.h"
 #include "exec/state_part.h"
@@ -35,6 +36,9 @@ typedef struct trmi_kernel_source {
     int32_t blocks;      /* blocks of samples: choose kernels by rule, not by time; 0 = by time */
     bool single_blocks;  /* with blocks: sum each block by itself */
     bool others_retune;  /* another rank of this host re-times guessed choices (retune_seconds) */
+    /* waits until this rank may measure kernels: ranks that share CPUs measure one after the other;
+     * NULL: at once */
+    trm_status (*await_turn)(trm_exec *exec, trm_error *err);
 } trmi_kernel_source;
 
 /* Runs program steps [begin, end). */
@@ -76,9 +80,8 @@ struct trm_exec {
     trmi_way_state way_states[TRMI_DISTRIBUTIONS_MAX + 1]; /* the last: key NULL */
     /* Settings that ways change, and read back. */
     trmi_kernel_source kernels_from;
-    bool fixed_bits;                  /* true: results must not depend on measured times */
-    trmi_exec_walk *walk;             /* runs program steps: trmi_exec_run, or a way's */
-    void (*schedule)(trm_exec *exec); /* adds the executor's own actions: trmi_exec_schedule */
+    bool fixed_bits;      /* true: results must not depend on measured times */
+    trmi_exec_walk *walk; /* runs program steps: trmi_exec_run, or a way's */
     /* runs forward and backward of a batch: trmi_exec_walk_program, or a way's */
     trm_status (*walk_program)(trm_exec *exec, trm_error *err);
     /* the last of the accumulated batches (a pipeline's micro-batches) runs all of them, and adds
@@ -95,7 +98,14 @@ struct trm_exec {
     bool raised[TRMI_FLAGS];    /* flags of this rank, for the next step (trmi_exec_set_flag) */
     trmi_update_exchange norms; /* exchange of norms in strict mode; NULL: the active way's */
     uint64_t parameter_seed;    /* seed of first values; rank 0's if ranks share parameters */
-    trmi_action *actions;       /* what is done between program steps, in order */
+    /* ranks that have one copy of the parameters, each making its share of the first values, and
+     * the number of this rank among them; 0: it has its own copy */
+    int32_t copy_ranks, copy_rank;
+    /* how ranks divide the memory of a program; of a partitioned one `sliced` and `one_copy` also
+     * depend on the program (memory_limit.h) */
+    trmi_training divided;
+    trm_exec_info added;                 /* bytes beside those of one rank by itself: reported */
+    trmi_action *actions;                /* what is done between program steps, in order */
     int32_t actions_count, actions_room; /* used; allocated */
     /* plan of a single rank (memory limit: which activations to recompute); owned */
     struct trmi_partition_plan *alone;
@@ -138,9 +148,8 @@ static inline float *trmi_exec_gradient_range(const trm_exec *exec) {
 trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *options,
                             trmi_exec_search *search, const trmi_kernel_source *from,
                             trm_exec **out, trm_error *err);
-/* exec_variables.c: reads this rank's part of variable `index`, in plain layout; returns its
- * address, where it has the layout of the program. */
-void trmi_exec_read_part(const trm_exec *exec, int32_t index, void *data);
+/* exec_variables.c: returns the address of this rank's part of variable `index`, where it has the
+ * layout of the program. */
 void *trmi_exec_variable_address(const trm_exec *exec, int32_t index);
 /* Returns whether this rank has nothing of a variable: another stage of the pipeline has it. */
 static inline bool trmi_exec_is_elsewhere(const trm_exec *exec, int32_t index) {
@@ -189,9 +198,12 @@ trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err);
 trmi_exec_walk trmi_exec_run;
 /* Runs all program steps and the actions between them. */
 trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err);
-/* Adds the executor's own actions, after the last program step: they add the gradients of a batch
- * to the accumulator, and complete them for a caller that reads them, where either is needed. */
+/* Adds the executor's own action after the last program step, where batches are accumulated: it
+ * adds the gradients of a batch to the accumulator. */
 void trmi_exec_schedule(trm_exec *exec);
+/* Completes the range of gradients now, and after each backward from now on, for a caller that
+ * reads it (trm_exec_ranges). */
+void trmi_exec_hand_out_gradients(trm_exec *exec);
 /* Returns the loss of this rank's last forward pass; 0 without a loss. */
 float trmi_exec_own_loss(const trm_exec *exec);
 /* Returns whether forward alone writes into memory from which the update reads gradients:
@@ -200,10 +212,6 @@ bool trmi_exec_forward_overwrites(const trm_exec *exec);
 /* Checks that the gradients of the last backward are still there.
  *   errors  INVALID */
 trm_status trmi_exec_check_gradients(const trm_exec *exec, trm_error *err);
-/* Completes the range of gradients for a caller that reads it (trm_exec_ranges): multiplies all
- * factors into GRAD, from where the optimiser then reads them, too, and clears the bytes between
- * gradients, where activations may have been. */
-void trmi_exec_complete_gradients(trm_exec *exec);
 /* kept_casts.c: moves the results of parameters' casts to CAST, where they stay valid, and sets
  * exec->kept; moves them to those of exec->share, and sets exec->casts_of, if it has them all.
  * Before memory is taken.   errors  NOMEM */

@@ -150,7 +150,7 @@ static trm_status compile_program(trm_exec *exec, const trm_graph *graph,
     if (options->keep_casts && !exec->program->training) {
         TRMI_TRY(trmi_exec_keep_casts(exec, err));
     }
-    return trmi_distribution_place(exec, options, &plan, err);
+    return trmi_distribution_place(exec, err);
 }
 
 /* Takes memory for one arena: of the training executor (share), of a way of training, or a new
@@ -171,8 +171,10 @@ static trm_status take_arena(trm_exec *exec, trmi_arena_id a, trm_error *err) {
         bytes == 0) {
         return TRM_OK;
     }
-    trm_status status = trmi_distribution_arena(exec, a, bytes, err);
+    void *taken = NULL;
+    trm_status status = trmi_distribution_memory(exec, a, bytes, &taken, err);
     if (status != TRM_UNSUPPORTED) {
+        *memory = taken;
         return status;
     }
     *memory = exec->owned[a] = trmi_map(bytes);
@@ -302,7 +304,9 @@ static void release_planning_memory(trm_exec *exec) {
 static trm_status create_stages(trm_exec *exec, const trm_graph *graph,
                                 const trm_exec_options *options, trm_error *err) {
     TRMI_TRY(trm_graph_check(graph, err));
-    TRMI_TRY(trmi_distribution_await_turn(exec, err));
+    if (exec->kernels_from.await_turn != NULL) {
+        TRMI_TRY(exec->kernels_from.await_turn(exec, err));
+    }
     int64_t before = taken_bytes();
     TRMI_TRY(make_backends(exec, options, err));
     TRMI_TRY(compile_program(exec, graph, options, err));
@@ -321,6 +325,7 @@ static trm_status create_stages(trm_exec *exec, const trm_graph *graph,
         TRMI_TRY(trmi_exec_initialise(exec, err));
     }
     TRMI_TRY(trmi_distribution_begin(exec, err));
+    trmi_exec_schedule(exec);
     TRMI_TRY(trmi_exec_share_slots(exec, err));
     release_planning_memory(exec);
     return TRM_OK;
@@ -364,15 +369,17 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
     exec->kernels_from = from != NULL ? *from : (trmi_kernel_source){.backend = options->backend};
     exec->walk = trmi_exec_run;
     exec->walk_program = trmi_exec_walk_program;
-    exec->schedule = trmi_exec_schedule;
     exec->seed_share = 1;
     exec->parameter_seed = options->seed;
+    exec->divided = (trmi_training){
+        .slots = exec->updated_elsewhere ? 0 : trmi_optimizer_slots(&exec->optimizer),
+        .ranks = 1,
+        .accumulates = exec->accumulate > 1,
+    };
     /* The ways of a stage see its ranks. They may change threads and kernels_from, so back-ends are
      * made afterwards. */
     trm_exec_options own = *options;
-    trm_status status = trmi_distribution_join(exec, trmi_ways, trmi_ways_count, &own, err);
-    status = status == TRM_OK ? trmi_distribution_open(exec, trmi_ways, trmi_ways_count, &own, err)
-                              : status;
+    trm_status status = trmi_distribution_open(exec, trmi_ways, trmi_ways_count, &own, err);
     trmi_threads_use(exec->env.threads);
     status = status == TRM_OK ? create_stages(exec, graph, &own, err) : status;
     if (status != TRM_OK) {
@@ -414,7 +421,6 @@ void trm_exec_destroy(trm_exec *exec) {
         trmi_free(exec->accumulator);
     }
     trmi_distribution_close(exec);
-    trmi_distribution_leave(exec, trmi_ways, trmi_ways_count);
     for (int32_t i = 0; exec->wholes != NULL && i < exec->variables_count; i++) {
         trmi_free(exec->wholes[i]);
     }

@@ -99,7 +99,8 @@ static trm_status repeat_and_check_steps(trm_exec *exec, trm_error *err) {
 static trm_status combine_rank_results(trm_exec *exec, trm_status found, trm_error *err) {
     int32_t first;
     trm_error broken;
-    trm_status status = trmi_distribution_first(exec, found == TRM_DIVERGED, &first, &broken);
+    trm_status status =
+        trmi_distribution_agree(exec, false, found == TRM_DIVERGED, &first, &broken);
     if (found == TRM_DIVERGED) {
         return found;
     }
@@ -158,9 +159,9 @@ static trm_status check_gradients(const trm_exec *exec, trm_error *err) {
  * is not finite; that needs the same inputs on all ranks, so where a rank has been given those of
  * the next batch only the gradients are looked at. */
 trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err) {
-    int32_t given = -1; /* the first rank whose inputs may be those of the next batch */
-    TRMI_TRY(trmi_distribution_first(exec, exec->inputs_given, &given, err));
-    const bool repeats = exec->program->staged == NULL && !exec->inputs_given && given < 0;
+    int32_t given; /* the first rank whose inputs may be those of the next batch */
+    TRMI_TRY(trmi_distribution_agree(exec, false, exec->inputs_given, &given, err));
+    const bool repeats = exec->program->staged == NULL && given < 0;
     trm_status found = repeats ? repeat_and_check_steps(exec, err) : check_gradients(exec, err);
     if (found != TRM_OK && found != TRM_DIVERGED) {
         return found;

@@ -60,8 +60,11 @@ void trm_exec_get_info(const trm_exec *exec, trm_exec_info *out) {
         .steps = p->steps_count,
         .threads = exec->threads,
     };
-    /* Active ways correct the sizes of one rank by itself. */
-    trmi_distribution_describe(exec, out);
+    /* Correct the sizes of one rank by itself by what the active ways add. */
+    out->gradient_bytes += exec->added.gradient_bytes;
+    out->slot_bytes += exec->added.slot_bytes;
+    out->activation_bytes += exec->added.activation_bytes;
+    out->other_bytes += exec->added.other_bytes;
     out->overhead_bytes = overhead_bytes(exec, out);
     out->backend = exec->backend->target.name;
     out->total_bytes = out->parameter_bytes + out->gradient_bytes + out->slot_bytes +

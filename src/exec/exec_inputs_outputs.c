@@ -129,9 +129,7 @@ void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int6
     exec->parameters_handed_out = true;
     trmi_exec_parameters_changed(exec);
     if (!exec->gradients_handed_out) {
-        exec->gradients_handed_out = true;
-        trmi_distribution_reschedule(exec);
-        trmi_exec_complete_gradients(exec);
+        trmi_exec_hand_out_gradients(exec);
     }
     *parameters = (float *)exec->env.arena[TRMI_ARENA_PARAM];
     *gradients = trmi_exec_gradient_range(exec);

@@ -80,7 +80,7 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
     if (p->training && exec->accumulate > 1) {
         size_t bytes = (size_t)p->arena_bytes[TRMI_ARENA_GRAD];
         void *memory = NULL;
-        trm_status status = trmi_distribution_memory(exec, bytes, &memory, err);
+        trm_status status = trmi_distribution_memory(exec, TRMI_ARENA_NONE, bytes, &memory, err);
         if (status == TRM_OK) {
             trmi_comm_fill_shared(memory, trmi_shared_resident(bytes));
         }
@@ -105,8 +105,8 @@ trm_status trmi_exec_share_slots(trm_exec *exec, trm_error *err) {
     if (!exec->lends_state || trmi_update_bytes(exec->update) == 0) {
         return TRM_OK;
     }
-    trm_status status =
-        trmi_distribution_memory(exec, trmi_update_lent_bytes(exec->update), &memory, err);
+    trm_status status = trmi_distribution_memory(
+        exec, TRMI_ARENA_NONE, trmi_update_lent_bytes(exec->update), &memory, err);
     if (status == TRM_OK) {
         trmi_update_lend_slots(exec->update, memory);
     }

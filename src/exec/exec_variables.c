@@ -54,7 +54,8 @@ static void write_part(trm_exec *exec, int32_t index, const void *data) {
     trmi_convert_from_plain(b, data, trmi_exec_variable_address(exec, index));
 }
 
-void trmi_exec_read_part(const trm_exec *exec, int32_t index, void *data) {
+/* Reads this rank's part of variable `index`, in plain layout. */
+static void read_part(const trm_exec *exec, int32_t index, void *data) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
     trmi_convert_to_plain(b, trmi_exec_variable_address(exec, index), data);
 }
@@ -243,8 +244,30 @@ static void initialise_by_rows(trm_exec *exec, int32_t index) {
     }
 }
 
+/* Divides the work of making first values among the ranks that have one copy of the parameters:
+ * clears mine[index] of those that another rank makes. Each parameter goes to the rank that has the
+ * fewest elements so far. */
+static trm_status divide_parameters(const trm_exec *exec, uint8_t *mine, trm_error *err) {
+    int64_t *loads;
+    TRMI_TRY(TRMI_NEW(err, loads, (size_t)exec->copy_ranks, "to share out initial values"));
+    for (int32_t i = 0; i < exec->variables_count; i++) {
+        const trm_variable *v = &exec->variables[i];
+        int32_t least = 0;
+        if (v->kind != TRM_VARIABLE_PARAMETER || trmi_exec_is_elsewhere(exec, i)) {
+            continue;
+        }
+        for (int32_t r = 1; r < exec->copy_ranks; r++) {
+            least = loads[r] < loads[least] ? r : least;
+        }
+        loads[least] += trm_shape_count(&v->shape);
+        mine[i] = least == exec->copy_rank;
+    }
+    trmi_free(loads);
+    return TRM_OK;
+}
+
 /* Initialises parameters and states, and leaves slots at zero. A value depends on (seed, name,
- * element) alone, so any thread of any rank may compute it; ways deal variables to ranks. */
+ * element) alone, so any thread of any rank may compute it. */
 trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err) {
     int32_t failed = 0;
     uint8_t *mine;
@@ -253,10 +276,10 @@ trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err) {
     for (int32_t i = 0; i < exec->variables_count; i++) {
         mine[i] = exec->variables[i].kind != TRM_VARIABLE_SLOT && !trmi_exec_is_elsewhere(exec, i);
     }
-    trm_status dealt = trmi_distribution_deal(exec, mine, err);
-    if (dealt != TRM_OK) {
+    trm_status divided = exec->copy_ranks > 0 ? divide_parameters(exec, mine, err) : TRM_OK;
+    if (divided != TRM_OK) {
         trmi_free(mine);
-        return dealt;
+        return divided;
     }
 #pragma omp parallel for schedule(dynamic, 1) reduction(+ : failed)
     for (int32_t i = 0; i < exec->variables_count; i++) {
@@ -312,14 +335,14 @@ void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
         return;
     }
     if (leaf == NULL) {
-        trmi_exec_read_part(exec, index, data);
+        read_part(exec, index, data);
         return;
     }
     read_whole(exec, index, data);
     size_t element = trm_dtype_bytes(exec->variables[index].dtype);
     void *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * element);
     if (part != NULL) { /* this rank's part may have changed since the gather */
-        trmi_exec_read_part(exec, index, part);
+        read_part(exec, index, part);
         trmi_copy_box(data, &leaf->global, &leaf->box, part, element, true);
     }
     trmi_free(part);
@@ -398,19 +421,6 @@ static void write_own_gradient(const trm_exec *exec, int32_t parameter, float *d
     }
 }
 
-/* Gathers the gradient of a cut parameter from all ranks; collective. */
-static trm_status gather_gradient(const trm_exec *exec, const trmi_partition_leaf *leaf,
-                                  int32_t parameter, float *data, trm_error *err) {
-    float *part;
-    TRMI_TRY(TRMI_NEW(err, part, (size_t)trmi_box_count(&leaf->box), "to gather a gradient of %s",
-                      leaf->name));
-    write_own_gradient(exec, parameter, part);
-    trm_status status =
-        trmi_distribution_assemble((trm_exec *)(uintptr_t)exec, leaf, TRM_FLOAT32, part, data, err);
-    trmi_free(part);
-    return status;
-}
-
 /* Contract in trireme/exec.h. A gradient has one of four forms: rows by id (sparse), never
  * written (a frozen parameter), a part of a cut parameter, or an array in the arena. */
 trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, trm_error *err) {
@@ -422,6 +432,7 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
                          "variable %d has no gradient: not a parameter that trains", index);
     }
     TRMI_TRY(trmi_exec_check_gradients(exec, err));
+    float *part = NULL; /* of a cut parameter */
     for (int32_t i = 0; i < p->params_count; i++) {
         const trmi_param *param = &p->params[i];
         if (param->param_buffer != exec->variable_buffers[index]) {
@@ -433,14 +444,17 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
         } else if (param->grad_buffer == 0 && param->factor_left == 0) {
             memset(data, 0, (size_t)trm_shape_count(&exec->variables[index].shape) * sizeof *data);
         } else if (leaf != NULL) {
-            TRMI_TRY(gather_gradient(exec, leaf, i, data, err));
+            TRMI_TRY(TRMI_NEW(err, part, (size_t)trmi_box_count(&leaf->box),
+                              "to gather a gradient of %s", leaf->name));
+            write_own_gradient(exec, i, part);
         } else {
             write_own_gradient(exec, i, data);
         }
     }
-    if (p->staged != NULL) {
-        TRMI_TRY(trmi_distribution_bring((trm_exec *)(uintptr_t)exec, index, data, err));
-    }
+    trm_status status =
+        trmi_distribution_gather((trm_exec *)(uintptr_t)exec, index, part, data, err);
+    trmi_free(part);
+    TRMI_TRY(status);
     /* The arenas hold gradients times the loss scale. */
     double unscale = trmi_exec_unscale(exec);
     int64_t count = trm_shape_count(&exec->variables[index].shape);
@@ -450,7 +464,44 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
     return TRM_OK;
 }
 
+/* Puts a variable together in exec->wholes, where this rank has a part of it or nothing, and
+ * trm_exec_read finds it. A stage that has all of it takes part, because others have nothing. */
+static trm_status gather_variable(trm_exec *exec, int32_t index, trm_error *err) {
+    const trm_variable *v = &exec->variables[index];
+    const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
+    size_t element = trm_dtype_bytes(v->dtype);
+    size_t bytes = (size_t)trm_shape_count(&v->shape) * element;
+    bool keeps = leaf != NULL || trmi_exec_is_elsewhere(exec, index);
+    void *whole =
+        keeps && exec->wholes[index] != NULL ? exec->wholes[index] : trmi_alloc(bytes + 1);
+    void *part = leaf != NULL ? trmi_alloc((size_t)trmi_box_count(&leaf->box) * element + 1) : NULL;
+    if (keeps) {
+        exec->wholes[index] = whole;
+    }
+    trm_status status = whole == NULL || (leaf != NULL && part == NULL)
+                            ? TRMI_NO_MEMORY(err, "to gather %s", v->name)
+                            : TRM_OK;
+    if (status == TRM_OK) {
+        if (!trmi_exec_is_elsewhere(exec, index)) {
+            read_part(exec, index, part != NULL ? part : whole);
+        }
+        status = trmi_distribution_gather(exec, index, part, whole, err);
+    }
+    trmi_free(part);
+    if (!keeps) {
+        trmi_free(whole);
+    }
+    return status;
+}
+
+/* Contract in trireme/exec.h. Without stages a variable that is not cut is whole on every rank. */
 trm_status trm_exec_gather(trm_exec *exec, trm_error *err) {
     TRMI_NEED(err, exec);
-    return trmi_distribution_gather(exec, err);
+    TRMI_TRY(trmi_distribution_publish(exec, true, err));
+    for (int32_t i = 0; i < exec->variables_count; i++) {
+        if (exec->program->staged != NULL || trmi_exec_cut_of(exec, i) != NULL) {
+            TRMI_TRY(gather_variable(exec, i, err));
+        }
+    }
+    return TRM_OK;
 }

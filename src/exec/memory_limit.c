@@ -22,13 +22,12 @@ int32_t trmi_optimizer_slots(const trm_optimizer_options *o) {
     return rule == NULL ? 0 : rule->slots;
 }
 
-int64_t trmi_limit_bytes(const trm_exec *exec, const trm_program *p, const trmi_mesh *mesh) {
-    trmi_training how = {
-        .slots = exec->updated_elsewhere ? 0 : trmi_optimizer_slots(&exec->optimizer),
-        .ranks = 1,
-        .accumulates = exec->accumulate > 1,
-    };
-    trmi_distribution_count(exec, p, mesh, &how);
+/* Contract in memory_limit.h. Of a partitioned program ranks have slices only where it leaves every
+ * parameter whole. */
+int64_t trmi_limit_bytes(const trm_exec *exec, const trm_program *p) {
+    trmi_training how = exec->divided;
+    how.sliced = how.sliced && (p->leaves_count == 0 || trmi_program_is_whole(p));
+    how.one_copy = how.one_copy && how.sliced;
     return trmi_program_resident(p, &how);
 }
 
@@ -42,7 +41,7 @@ static trm_status count_compiled(const trm_exec *exec, const trm_graph *graph,
     own.rank = 0;
     own.report = NULL;
     TRMI_TRY(trmi_plan_create(graph, &own, &program, err));
-    *bytes = trmi_limit_bytes(exec, program, plan != NULL ? &plan->mesh : NULL);
+    *bytes = trmi_limit_bytes(exec, program);
     trmi_plan_destroy(program);
     return TRM_OK;
 }
@@ -164,7 +163,7 @@ trm_status trmi_limit_check(const trm_exec *exec, trm_error *err) {
     if (exec->memory_bytes <= 0 || !p->training) {
         return TRM_OK;
     }
-    int64_t bytes = trmi_limit_bytes(exec, p, NULL);
+    int64_t bytes = trmi_limit_bytes(exec, p);
     char a[TRMI_BYTES_TEXT], b[TRMI_BYTES_TEXT], c[TRMI_BYTES_TEXT], d[TRMI_BYTES_TEXT];
     return bytes <= exec->memory_bytes
                ? TRM_OK

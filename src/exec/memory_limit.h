@@ -10,16 +10,14 @@
 #include "trireme/exec.h"
 
 struct trm_exec;
-struct trmi_mesh;
 struct trmi_space;
 struct trmi_choice;
 
 /* Returns the number of slots of an optimiser: float32 arrays as large as the parameters. */
 int32_t trmi_optimizer_slots(const trm_optimizer_options *optimizer);
 /* Returns the bytes that a process takes with this program (exec_memory.h), including accumulated
- * gradients and this rank's slots. `mesh`: mesh of a split program; NULL: the executor's. */
-int64_t trmi_limit_bytes(const struct trm_exec *exec, const trm_program *program,
-                         const struct trmi_mesh *mesh);
+ * gradients and this rank's slots. */
+int64_t trmi_limit_bytes(const struct trm_exec *exec, const trm_program *program);
 /* Compiles the plan of a choice of the search for rank 0 and writes the bytes that it takes to
  * *bytes. */
 trm_status trmi_limit_choice(const struct trm_exec *exec, const trm_graph *graph,

@@ -50,9 +50,7 @@ static trm_exec *make_exec(int64_t limit, trm_parallel_options parallel, trm_err
     return status == TRM_OK ? exec : NULL;
 }
 
-static int64_t bytes_of(const trm_exec *exec) {
-    return trmi_limit_bytes(exec, exec->program, NULL);
-}
+static int64_t bytes_of(const trm_exec *exec) { return trmi_limit_bytes(exec, exec->program); }
 
 static void train_steps(trm_exec *exec, float *values) {
     trm_error err;

@@ -185,6 +185,7 @@ static trm_status run_passes(trm_program *program, const trm_graph *given,
         TRMI_TRY(trmi_partition_graph(*graph, options->partition, options->prices, options->rank,
                                       roots, &local, &program->leaves, &program->leaves_count,
                                       options->report, err));
+        program->mesh_axes = options->partition->mesh.axes;
         trm_graph_destroy(*graph);
         *graph = local;
         TRMI_TRY(own_leaves(program, given, err));

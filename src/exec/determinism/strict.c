@@ -63,7 +63,7 @@ static trm_status check_options(const trm_exec_options *o, trm_error *err) {
 /* Makes the way's state where the options ask for blocks, and sets what the executor does
  * differently: kernels that do not depend on the batch, the walk over the steps, the norms of the
  * update. */
-static trm_status open_blocks(trm_exec *exec, const trm_exec_options *options, bool *active,
+static trm_status open_blocks(trm_exec *exec, trm_exec_options *options, bool *active,
                               trm_error *err) {
     if (options->blocks <= 0) {
         return TRM_OK;
@@ -146,7 +146,7 @@ static trm_status connect_blocks(trm_exec *exec, const trm_exec_options *options
     s->pieces_bytes = s->ranks > 1 ? trmi_tree_sum_bytes(s->ranks, s->sum.nodes) : 0;
     void *pieces = NULL;
     if (s->ranks > 1) {
-        TRMI_TRY(trmi_distribution_memory(exec, s->pieces_bytes, &pieces, err));
+        TRMI_TRY(trmi_distribution_memory(exec, TRMI_ARENA_NONE, s->pieces_bytes, &pieces, err));
     }
     s->sum.pieces = pieces;
     if (s->split) {
@@ -161,7 +161,8 @@ static trm_status connect_blocks(trm_exec *exec, const trm_exec_options *options
     return TRM_OK;
 }
 
-/* Gives the optimiser the tree of blocks and its norms, and makes the communicators. */
+/* Gives the optimiser the tree of blocks and its norms, makes the communicators, and counts the
+ * memory of blocks as activations. */
 static trm_status begin_blocks(trm_exec *exec, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     trmi_strict *s = trmi_strict_of(exec);
@@ -174,7 +175,12 @@ static trm_status begin_blocks(trm_exec *exec, trm_error *err) {
         TRMI_TRY(trm_comm_split(p->comm, 0, p->rank, &s->comm, err));
         s->sum.comm = s->comm;
     }
-    return trmi_strict_open_groups(exec, err);
+    TRMI_TRY(trmi_strict_open_groups(exec, err));
+    exec->added.activation_bytes += (int64_t)(s->levels_bytes + s->pieces_bytes);
+    for (int axes = 0; axes < TRMI_PARTITION_MASKS; axes++) {
+        exec->added.activation_bytes += (int64_t)(2 * s->groups[axes].bytes);
+    }
+    return TRM_OK;
 }
 
 /* Frees the way's state; also after a failed open, so parts may be missing. */
@@ -192,7 +198,7 @@ static void close_blocks(trm_exec *exec) {
 
 /* Copies fed samples to their rows: sample i belongs to block i mod count, and blocks lie by their
  * position in the tree. Returns false in split programs, whose inputs the way `split` copies. */
-static bool feed_blocks(trm_exec *exec, int32_t index, const trm_tensor *to, const void *from) {
+static bool feed_blocks(trm_exec *exec, int32_t index, trm_tensor *to, const void *from) {
     (void)index;
     const trmi_strict *s = trmi_strict_of(exec);
     int64_t rows = to->shape.dim[0], each = trm_tensor_bytes(to) / (rows > 0 ? rows : 1);
@@ -206,15 +212,6 @@ static bool feed_blocks(trm_exec *exec, int32_t index, const trm_tensor *to, con
     return true;
 }
 
-/* Adds the memory of blocks to what the executor reports as activations. */
-static void describe_blocks(const trm_exec *exec, trm_exec_info *info) {
-    const trmi_strict *s = trmi_strict_of(exec);
-    info->activation_bytes += (int64_t)(s->levels_bytes + s->pieces_bytes);
-    for (int axes = 0; axes < TRMI_PARTITION_MASKS; axes++) {
-        info->activation_bytes += (int64_t)(2 * s->groups[axes].bytes);
-    }
-}
-
 const trmi_distribution trmi_way_strict_blocks = {
     .name = "strict_blocks",
     .open = open_blocks,
@@ -223,5 +220,4 @@ const trmi_distribution trmi_way_strict_blocks = {
     .begin = begin_blocks,
     .close = close_blocks,
     .feed = feed_blocks,
-    .describe = describe_blocks,
 };

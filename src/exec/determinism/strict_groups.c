@@ -18,8 +18,9 @@
 /* Takes memory that peers can reach; with one rank, ordinary memory. NULL without memory. */
 static void *take_reachable(trm_exec *exec, size_t bytes, trm_error *err) {
     void *memory = NULL;
-    return trmi_distribution_memory(exec, bytes, &memory, err) == TRM_UNSUPPORTED ? trmi_map(bytes)
-                                                                                  : memory;
+    return trmi_distribution_memory(exec, TRMI_ARENA_NONE, bytes, &memory, err) == TRM_UNSUPPORTED
+               ? trmi_map(bytes)
+               : memory;
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */

@@ -156,7 +156,7 @@ static exchange_state *state_ahead(const trm_exec *exec, int32_t step) {
     return exec->program->steps[step].ahead > 0 && k->run == run_whole ? k->state : NULL;
 }
 
-void trmi_split_schedule(trm_exec *exec) {
+void trmi_split_add_messages(trm_exec *exec) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->steps_count; i++) {
         if (state_ahead(exec, i) != NULL) {
@@ -167,8 +167,8 @@ void trmi_split_schedule(trm_exec *exec) {
     }
 }
 
-trm_status trmi_split_finish(trm_exec *exec, trm_status status, trm_error *err) {
-    (void)err;
+trm_status trmi_split_finish(trm_exec *exec, bool training, trm_status status, trm_error *err) {
+    (void)training, (void)err;
     /* the steps of a program that ran to its end have waited for all */
     for (int32_t i = 0; status != TRM_OK && i < exec->program->steps_count; i++) {
         exchange_state *s = state_ahead(exec, i);

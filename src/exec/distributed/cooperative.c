@@ -33,7 +33,7 @@ int32_t trmi_cooperative_ranks(const trm_exec *exec, const trm_exec_options *opt
 }
 
 /* Activates the way where options ask for cooperative gradients. */
-static trm_status open_cooperative(trm_exec *exec, const trm_exec_options *options, bool *active,
+static trm_status open_cooperative(trm_exec *exec, trm_exec_options *options, bool *active,
                                    trm_error *err) {
     (void)err;
     *active =
@@ -54,10 +54,7 @@ static trm_status plan_cooperative(trm_exec *exec, const trm_graph *graph,
 
 /* Moves this rank's buffers of the arena COOPERATIVE after those of the ranks before it, and sets
  * the factor with which backward begins. */
-static trm_status place_parts(trm_exec *exec, const trm_exec_options *options,
-                              const trmi_plan_options *plan, trm_error *err) {
-    (void)options;
-    (void)plan;
+static trm_status place_parts(trm_exec *exec, trm_error *err) {
     (void)err;
     trm_program *p = exec->program;
     for (int32_t i = 1; i < p->buffers_count; i++) {
@@ -124,13 +121,35 @@ static void keep_own_slices(trm_exec *exec) {
     }
 }
 
-/* Binds the kernel of each cooperative step to the rows of this rank's slices. */
+/* Waits before the first cooperative step until x and dy of all ranks are there. */
+static trm_status meet_ranks(trm_exec *exec, int32_t item, trm_error *err) {
+    (void)item;
+    TRMI_TRY(trmi_parallel_meet(trmi_parallel_of(exec), "gradients of all ranks", err));
+    trmi_parallel_of(exec)->cooperative_read = true;
+    return TRM_OK;
+}
+
+/* Returns the bytes of cooperative gradients that this rank never touches: those of other ranks'
+ * slices. */
+static int64_t untouched_gradients(const trm_exec *exec) {
+    const trmi_parallel *p = trmi_parallel_of(exec);
+    int64_t elements = 0;
+    for (int32_t i = 0; i < p->ranges_count; i++) {
+        const trmi_range *range = &p->ranges[i];
+        elements += range->cooperative ? range->count - range->counts[p->rank] : 0;
+    }
+    return elements * (int64_t)sizeof(float);
+}
+
+/* Binds the kernel of each cooperative step to the rows of this rank's slices, and adds the meeting
+ * before the first of them. */
 static trm_status begin_cooperative(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     if (p->cooperative_ranks < 2) {
         return TRM_OK;
     }
     keep_own_slices(exec);
+    exec->added.gradient_bytes -= untouched_gradients(exec);
     for (int32_t i = p->cooperative_begin; i < p->steps_count; i++) {
         trmi_kernel *kernel = &exec->kernels[i];
         trmi_cooperative_part part = part_of(exec, &p->buffers[p->steps[i].outputs[0]]);
@@ -138,6 +157,10 @@ static trm_status begin_cooperative(trm_exec *exec, trm_error *err) {
         if (part.count > 0) {
             TRMI_TRY(exec->backend->bind_cooperative(exec->backend, kernel, &part, err));
         }
+    }
+    if (p->cooperative_begin < p->steps_count) {
+        trmi_distribution_add(exec,
+                              (trmi_action){.before = p->cooperative_begin, .run = meet_ranks});
     }
     return TRM_OK;
 }
@@ -153,34 +176,6 @@ static trm_status wait_for_readers(trm_exec *exec, bool training, trm_error *err
     return trmi_parallel_meet(p, "the next step", err);
 }
 
-/* Waits before the first cooperative step until x and dy of all ranks are there. */
-static trm_status meet_ranks(trm_exec *exec, int32_t item, trm_error *err) {
-    (void)item;
-    TRMI_TRY(trmi_parallel_meet(trmi_parallel_of(exec), "gradients of all ranks", err));
-    trmi_parallel_of(exec)->cooperative_read = true;
-    return TRM_OK;
-}
-
-/* Adds the meeting before the first cooperative step. */
-static void schedule_meeting(trm_exec *exec) {
-    const trm_program *p = exec->program;
-    if (p->cooperative_begin < p->steps_count) {
-        trmi_distribution_add(exec,
-                              (trmi_action){.before = p->cooperative_begin, .run = meet_ranks});
-    }
-}
-
-/* Corrects the bytes of gradients: of cooperative ones a rank touches its slices only. */
-static void describe_cooperative(const trm_exec *exec, trm_exec_info *info) {
-    const trmi_parallel *p = trmi_parallel_of(exec);
-    for (int32_t i = 0; i < p->ranges_count; i++) {
-        const trmi_range *range = &p->ranges[i];
-        info->gradient_bytes -=
-            range->cooperative ? (range->count - range->counts[p->rank]) * (int64_t)sizeof(float)
-                               : 0;
-    }
-}
-
 const trmi_distribution trmi_way_cooperative = {
     .name = "cooperative",
     .open = open_cooperative,
@@ -188,7 +183,5 @@ const trmi_distribution trmi_way_cooperative = {
     .place = place_parts,
     .bind = bind_later,
     .begin = begin_cooperative,
-    .schedule = schedule_meeting,
     .before_step = wait_for_readers,
-    .describe = describe_cooperative,
 };

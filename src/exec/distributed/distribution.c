@@ -2,14 +2,14 @@
 /* Calls the active ways of training, in the order of the table (ways.c), at each place at which
  * training with ranks may differ from training without:
  *
- *   creation   join -> open -> plan -> place, arena -> bind -> connect -> begin
- *   a step     before_step -> walk (actions) -> finish_forward, finish_backward -> agree -> publish
- *   state      gather, assemble, hold, bring, input, feed, describe, count;   end: close, leave
+ *   creation   open -> plan -> place, memory -> bind -> connect -> begin
+ *   a step     before_step -> walk (actions) -> finish -> agree -> publish
+ *   state      feed, gather, hold;   end: close
  *
  * Most hooks are called for all active ways, until one fails. Where one answer is wanted (memory of
  * an arena, the kernel of a step) the last way of the table that does not answer UNSUPPORTED gives
- * it, as it is the most special one. finish_backward is called for all ways also after an error, so
- * that no collective stays open. Without ranks no way is active, and every function here returns at
+ * it, as it is the most special one. `finish` is called for all ways also after an error, so that
+ * no collective stays open. Without ranks no way is active, and every function here returns at
  * once.
  *
  * Invariant: nothing here knows a way by name; a way finds its state by its key. */
@@ -67,42 +67,26 @@ void *trmi_distribution_state(const trm_exec *exec, const char *key) {
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
-trm_status trmi_distribution_join(trm_exec *exec, const trmi_distribution *const *table,
-                                  int32_t count, trm_exec_options *options, trm_error *err) {
-    for (int32_t i = 0; i < count; i++) {
-        if (table[i]->join != NULL) {
-            TRMI_TRY(table[i]->join(exec, options, err));
-        }
-    }
-    return TRM_OK;
-}
-
-/* Contract in distribution.h. In reverse order: a way may use what an earlier one has joined. */
-void trmi_distribution_leave(trm_exec *exec, const trmi_distribution *const *table, int32_t count) {
-    for (int32_t i = count - 1; i >= 0; i--) {
-        if (table[i]->leave != NULL) {
-            table[i]->leave(exec);
-        }
-    }
-}
-
-/* Contract in distribution.h. From here on only the ways that declare themselves active are
- * called. */
+/* Contract in distribution.h. Outer ways are opened first, because they change the options that the
+ * others read. From here on only the ways that declare themselves active are called, in the order
+ * of the table; `close` frees what a failed `open` has made, too. */
 trm_status trmi_distribution_open(trm_exec *exec, const trmi_distribution *const *table,
-                                  int32_t count, const trm_exec_options *options, trm_error *err) {
+                                  int32_t count, trm_exec_options *options, trm_error *err) {
+    bool active[TRMI_DISTRIBUTIONS_MAX] = {false};
+    trm_status status = TRM_OK;
+    for (int inner = 0; inner < 2; inner++) {
+        for (int32_t i = 0; i < count && status == TRM_OK; i++) {
+            status = table[i]->outer == (inner == 0)
+                         ? table[i]->open(exec, options, &active[i], err)
+                         : TRM_OK;
+        }
+    }
     for (int32_t i = 0; i < count; i++) {
-        bool active = false;
-        trm_status status = table[i]->open(exec, options, &active, err);
-        if (active) { /* `close` frees what a failed `open` has made, too */
+        if (active[i]) {
             exec->ways[exec->ways_count++] = table[i];
         }
-        TRMI_TRY(status);
     }
-    return TRM_OK;
-}
-
-trm_status trmi_distribution_await_turn(trm_exec *exec, trm_error *err) {
-    CALL_EACH(exec, await_turn, exec, err);
+    return status;
 }
 
 trm_status trmi_distribution_plan(trm_exec *exec, const trm_graph *graph,
@@ -111,16 +95,15 @@ trm_status trmi_distribution_plan(trm_exec *exec, const trm_graph *graph,
     CALL_EACH(exec, plan, exec, graph, options, plan, err);
 }
 
-trm_status trmi_distribution_place(trm_exec *exec, const trm_exec_options *options,
-                                   const trmi_plan_options *plan, trm_error *err) {
-    CALL_EACH(exec, place, exec, options, plan, err);
+trm_status trmi_distribution_place(trm_exec *exec, trm_error *err) {
+    CALL_EACH(exec, place, exec, err);
 }
 
 /* Contract in distribution.h. UNSUPPORTED: no way wants the arena elsewhere, and the executor
  * takes memory of its own; the same holds for the kernel of a step below. */
-trm_status trmi_distribution_arena(trm_exec *exec, trmi_arena_id arena, size_t bytes,
-                                   trm_error *err) {
-    CALL_LAST(exec, arena, exec, arena, bytes, err);
+trm_status trmi_distribution_memory(trm_exec *exec, trmi_arena_id arena, size_t bytes, void **out,
+                                    trm_error *err) {
+    CALL_LAST(exec, memory, exec, arena, bytes, out, err);
 }
 
 trm_status trmi_distribution_bind(trm_exec *exec, trmi_kernel *kernel, trm_error *err) {
@@ -132,18 +115,10 @@ trm_status trmi_distribution_connect(trm_exec *exec, const trm_exec_options *opt
     CALL_EACH(exec, connect, exec, options, err);
 }
 
-trm_status trmi_distribution_deal(trm_exec *exec, uint8_t *mine, trm_error *err) {
-    CALL_EACH(exec, deal, exec, mine, err);
-}
-
-/* Calls the hook `begin`; a function of its own, because CALL_EACH returns. */
-static trm_status begin_each(trm_exec *exec, trm_error *err) { CALL_EACH(exec, begin, exec, err); }
-
-/* Contract in distribution.h. Takes the memory of the step's actions once: a schedule may be made
- * again when the ranks change (trmi_distribution_reschedule), and allocates nothing. */
+/* Contract in distribution.h. First takes the memory of the actions that the ways add, once: those
+ * that change later (trmi_distribution_remove, trmi_distribution_add) allocate nothing. */
 trm_status trmi_distribution_begin(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
-    TRMI_TRY(begin_each(exec, err));
     /* Ways have one action after each step and one for each range of gradients. They and the
      * executor have a few for the whole step. */
     enum { RANGES_EACH = 5, FEW = 16 };
@@ -151,96 +126,101 @@ trm_status trmi_distribution_begin(trm_exec *exec, trm_error *err) {
     exec->actions_room = FEW + (any ? p->steps_count + RANGES_EACH * p->params_count : 0);
     TRMI_TRY(TRMI_NEW_IN(err, &exec->memory, exec->actions, exec->actions_room,
                          "for the actions of %d steps", p->steps_count));
-    trmi_distribution_reschedule(exec);
-    return TRM_OK;
+    CALL_EACH(exec, begin, exec, err);
 }
 
+/* Contract in distribution.h. The ways go in the reverse order in which they were opened. */
 void trmi_distribution_close(trm_exec *exec) {
-    while (exec->ways_count > 0) {
-        const trmi_distribution *way = exec->ways[--exec->ways_count];
-        if (way->close != NULL) {
-            way->close(exec);
+    for (int outer = 0; outer < 2; outer++) {
+        for (int32_t i = exec->ways_count - 1; i >= 0; i--) {
+            if (exec->ways[i]->outer == (outer == 1) && exec->ways[i]->close != NULL) {
+                exec->ways[i]->close(exec);
+            }
         }
     }
-}
-
-/* Contract in distribution.h. The first way that has such memory gives it: shared memory belongs
- * to the ranks of a host, whatever the more special ways do with it. */
-trm_status trmi_distribution_memory(trm_exec *exec, size_t bytes, void **out, trm_error *err) {
-    trm_status status = TRM_UNSUPPORTED;
-    for (int32_t i = 0; status == TRM_UNSUPPORTED && i < exec->ways_count; i++) {
-        if (exec->ways[i]->memory != NULL) {
-            status = exec->ways[i]->memory(exec, bytes, out, err);
-        }
-    }
-    return status;
+    exec->ways_count = 0;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
+/* Contract in distribution.h. Insertion from the end: actions arrive nearly in order, and those of
+ * one step keep it. */
 void trmi_distribution_add(trm_exec *exec, trmi_action action) {
     TRMI_ASSERT(exec->actions_count < exec->actions_room);
-    /* insertion from the end: actions arrive nearly in order, and those of one step keep it */
     int32_t at = exec->actions_count++;
-    for (; at > 0 && exec->actions[at - 1].before > action.before; at--) {
-        exec->actions[at] = exec->actions[at - 1];
+    for (; at > 0; at--) {
+        const trmi_action *before = &exec->actions[at - 1];
+        if (before->before < action.before ||
+            (before->before == action.before && before->own <= action.own)) {
+            break;
+        }
+        exec->actions[at] = *before;
     }
     exec->actions[at] = action;
 }
 
-void trmi_distribution_reschedule(trm_exec *exec) {
-    exec->actions_count = 0;
-    for (int32_t i = 0; i < exec->ways_count; i++) {
-        if (exec->ways[i]->schedule != NULL) {
-            exec->ways[i]->schedule(exec);
+void trmi_distribution_remove(trm_exec *exec,
+                              trm_status (*run)(trm_exec *exec, int32_t item, trm_error *err)) {
+    int32_t kept = 0;
+    for (int32_t i = 0; i < exec->actions_count; i++) {
+        if (exec->actions[i].run != run) {
+            exec->actions[kept++] = exec->actions[i];
         }
     }
-    /* the executor's own actions come last, so that at one step those of the ways go first */
-    exec->schedule(exec);
+    exec->actions_count = kept;
 }
 
 trm_status trmi_distribution_before_step(trm_exec *exec, bool training, trm_error *err) {
     CALL_EACH(exec, before_step, exec, training, err);
 }
 
-trm_status trmi_distribution_finish_forward(trm_exec *exec, trm_error *err) {
-    CALL_EACH(exec, finish_forward, exec, err);
-}
-
 /* Contract in distribution.h. All ways are called after an error too, each with the status of the
  * one before: reductions that have begun must end on every rank. */
-trm_status trmi_distribution_finish_backward(trm_exec *exec, trm_status status, trm_error *err) {
+trm_status trmi_distribution_finish(trm_exec *exec, bool training, trm_status status,
+                                    trm_error *err) {
     for (int32_t i = 0; i < exec->ways_count; i++) {
-        if (exec->ways[i]->finish_backward != NULL) {
-            status = exec->ways[i]->finish_backward(exec, status, err);
+        if (exec->ways[i]->finish != NULL) {
+            status = exec->ways[i]->finish(exec, training, status, err);
         }
     }
     return status;
 }
 
-trm_status trmi_distribution_agree(trm_exec *exec, bool *diverged, trm_error *err) {
-    CALL_EACH(exec, agree, exec, diverged, err);
+trm_status trmi_distribution_agree(trm_exec *exec, bool of_gradients, bool found, int32_t *first,
+                                   trm_error *err) {
+    *first = found ? 0 : -1;
+    CALL_EACH(exec, agree, exec, of_gradients, first, err);
 }
 
-trm_status trmi_distribution_first(trm_exec *exec, bool found, int32_t *rank, trm_error *err) {
-    *rank = -1;
-    CALL_EACH(exec, first, exec, found, rank, err);
+trm_status trmi_distribution_publish(trm_exec *exec, bool slots, trm_error *err) {
+    CALL_EACH(exec, publish, exec, slots, err);
 }
 
-trm_status trmi_distribution_publish(trm_exec *exec, trm_error *err) {
-    CALL_EACH(exec, publish, exec, err);
+/* ---- inputs and state ------------------------------------------------------------------------ */
+
+void trmi_distribution_input(trm_exec *exec, int32_t index, trm_tensor *place) {
+    for (int32_t i = 0; i < exec->ways_count; i++) {
+        if (exec->ways[i]->feed != NULL) {
+            (void)exec->ways[i]->feed(exec, index, place, NULL);
+        }
+    }
 }
 
-/* ---- state, inputs, reports ------------------------------------------------------------------ */
-
-trm_status trmi_distribution_gather(trm_exec *exec, trm_error *err) {
-    CALL_EACH(exec, gather, exec, err);
+/* Contract in distribution.h. The first way that takes the value over ends the search. */
+bool trmi_distribution_feed(trm_exec *exec, int32_t index, const trm_tensor *place,
+                            const void *data) {
+    trm_tensor own = *place;
+    for (int32_t i = 0; i < exec->ways_count; i++) {
+        if (exec->ways[i]->feed != NULL && exec->ways[i]->feed(exec, index, &own, data)) {
+            return true;
+        }
+    }
+    return false;
 }
 
-trm_status trmi_distribution_assemble(trm_exec *exec, const trmi_partition_leaf *leaf,
-                                      trm_dtype dtype, const void *part, void *whole,
-                                      trm_error *err) {
-    CALL_EACH(exec, assemble, exec, leaf, dtype, part, whole, err);
+trm_status trmi_distribution_gather(trm_exec *exec, int32_t index, const void *part, void *whole,
+                                    trm_error *err) {
+    CALL_EACH(exec, gather, exec, index, part, whole, err);
 }
 
 /* Contract in distribution.h. Begins with "this rank holds all of it"; each way narrows the
@@ -253,44 +233,4 @@ trmi_hold trmi_distribution_hold(const trm_exec *exec, int32_t index, int64_t at
         }
     }
     return hold;
-}
-
-trm_status trmi_distribution_bring(trm_exec *exec, int32_t index, void *data, trm_error *err) {
-    CALL_EACH(exec, bring, exec, index, data, err);
-}
-
-void trmi_distribution_input(trm_exec *exec, int32_t index, trm_tensor *place) {
-    for (int32_t i = 0; i < exec->ways_count; i++) {
-        if (exec->ways[i]->input != NULL) {
-            exec->ways[i]->input(exec, index, place);
-        }
-    }
-}
-
-/* Contract in distribution.h. The first way that takes the value over ends the search. */
-bool trmi_distribution_feed(trm_exec *exec, int32_t index, const trm_tensor *place,
-                            const void *data) {
-    for (int32_t i = 0; i < exec->ways_count; i++) {
-        if (exec->ways[i]->feed != NULL && exec->ways[i]->feed(exec, index, place, data)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-void trmi_distribution_describe(const trm_exec *exec, trm_exec_info *info) {
-    for (int32_t i = 0; i < exec->ways_count; i++) {
-        if (exec->ways[i]->describe != NULL) {
-            exec->ways[i]->describe(exec, info);
-        }
-    }
-}
-
-void trmi_distribution_count(const trm_exec *exec, const trm_program *program,
-                             const struct trmi_mesh *mesh, struct trmi_training *training) {
-    for (int32_t i = 0; i < exec->ways_count; i++) {
-        if (exec->ways[i]->count != NULL) {
-            exec->ways[i]->count(exec, program, mesh, training);
-        }
-    }
 }

@@ -3,8 +3,8 @@
  * summed by reduction.c. In order of use:
  *
  *      open      options, copied          await_turn, release_turn   one rank of a host measures kernels
- *      arena     memory that peers reach  begin                      same program? buckets; rank 0's values
- *      close     the memory goes back     count, describe            reports of memory */
+ *      memory    that peers reach         begin                      same program? buckets; rank 0's values
+ *      close     the memory goes back */
 #include "exec/exec.h"
 #include "exec/exec_memory.h"
 #include "exec/distributed/ranks_state.h"
@@ -80,7 +80,7 @@ static trm_status find_crowding(trm_exec *exec, trm_error *err) {
 }
 
 /* Makes the state of the ranks where the communicator has more than one. */
-static trm_status open_ranks(trm_exec *exec, const trm_exec_options *given, bool *active,
+static trm_status open_ranks(trm_exec *exec, trm_exec_options *given, bool *active,
                              trm_error *err) {
     const trm_parallel_options *options = &given->parallel;
     if (options->comm == NULL || trm_comm_size(options->comm) == 1) {
@@ -104,6 +104,12 @@ static trm_status open_ranks(trm_exec *exec, const trm_exec_options *given, bool
     /* Of the ranks of a host the first measures for all; of split graphs each its own program. */
     exec->kernels_from.others_retune =
         options->split.kind == TRM_SPLIT_NONE && trm_comm_local_rank(p->comm) != 0;
+    exec->kernels_from.await_turn = trmi_parallel_await_turn;
+    exec->divided.ranks = size;
+    exec->divided.sliced = options->shard_optimizer;
+    exec->divided.one_copy = options->shard_optimizer && trm_comm_local_size(p->comm) == size;
+    exec->divided.ordered = trm_comm_deterministic(p->comm) != TRM_DETERMINISTIC_FALSE;
+    exec->divided.packs = p->options.wire != TRM_FLOAT32;
     TRMI_TRY(copy_lists(exec, p, err));
     return find_crowding(exec, err);
 }
@@ -183,24 +189,20 @@ static char *reserve_gradients(trm_exec *exec, trm_error *err) {
     return memory;
 }
 
-/* Takes memory that peers can reach for the arenas of parameters, copies and gradients. */
-static trm_status take_reachable(trm_exec *exec, trmi_arena_id arena, size_t bytes,
+/* Takes memory that peers can reach: for the arenas of parameters, copies and gradients, and for
+ * other uses. */
+static trm_status take_reachable(trm_exec *exec, trmi_arena_id arena, size_t bytes, void **out,
                                  trm_error *err) {
-    char **memory = &exec->env.arena[arena];
     if (arena == TRMI_ARENA_GRAD) {
-        *memory = reserve_gradients(exec, err);
+        *out = reserve_gradients(exec, err);
     } else if (arena == TRMI_ARENA_PARAM || arena == TRMI_ARENA_CAST ||
                arena == TRMI_ARENA_COOPERATIVE) {
-        *memory = trmi_parallel_memory(trmi_parallel_of(exec), bytes, err);
+        *out = trmi_parallel_memory(trmi_parallel_of(exec), bytes, err);
+    } else if (arena == TRMI_ARENA_NONE) {
+        *out = trmi_parallel_reserve(trmi_parallel_of(exec), bytes, err);
     } else {
         return TRM_UNSUPPORTED;
     }
-    return *memory != NULL ? TRM_OK : TRM_NOMEM;
-}
-
-/* Returns memory that peers can reach, for other ways. */
-static trm_status alloc_reachable(trm_exec *exec, size_t bytes, void **out, trm_error *err) {
-    *out = trmi_parallel_reserve(trmi_parallel_of(exec), bytes, err);
     return *out != NULL ? TRM_OK : TRM_NOMEM;
 }
 
@@ -463,8 +465,8 @@ static trm_status take_memory(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* Compares the programs of all ranks, cuts the gradients into buckets, and makes the initial values
- * equal. */
+/* Compares the programs of all ranks, cuts the gradients into buckets, adds their reductions to the
+ * step, and makes the initial values equal. */
 static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     TRMI_TRY(trmi_parallel_check_same(exec, err));
@@ -476,6 +478,7 @@ static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
         TRMI_TRY(trmi_parallel_cut(exec, false, err));
         TRMI_TRY(begin_norm_sync(exec, err));
         TRMI_TRY(trmi_parallel_mark_own_blocks(exec, err));
+        trmi_parallel_add_actions(exec);
     }
     if (p->split != NULL) {
         /* Initial values are a function of the seed; of one copy, each rank has made some. */
@@ -485,43 +488,22 @@ static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
     return equal ? TRM_OK : broadcast_initial(exec, err);
 }
 
-/* ---- reports --------------------------------------------------------------------------------- */
+/* ---- what ranks have found, and what they hold ----------------------------------------------- */
 
-/* Counts how the ranks of a program without an executor would divide memory. */
-static void count_ranks(const trm_exec *exec, const trm_program *program,
-                        const struct trmi_mesh *mesh, trmi_training *how) {
-    (void)program;
-    (void)mesh;
-    const trmi_parallel *p = trmi_parallel_of(exec);
-    how->ranks = p->size;
-    how->sliced = p->options.shard_optimizer;
-    how->one_copy = how->sliced && trm_comm_local_size(p->comm) == p->size;
-    how->ordered = trm_comm_deterministic(p->comm) != TRM_DETERMINISTIC_FALSE;
-    how->packs = p->options.wire != TRM_FLOAT32;
-}
-
-/* Sets *diverged on all ranks if it is set on one, where ranks see different gradients. */
-static trm_status agree_on_divergence(trm_exec *exec, bool *diverged, trm_error *err) {
-    int32_t any = *diverged;
-    if (!trmi_parallel_norms_differ(exec)) {
+/* Implements trmi_distribution.agree. Gradients are the same on all ranks where all of them are
+ * summed, so that nothing needs to be asked. */
+static trm_status agree_ranks(trm_exec *exec, bool of_gradients, int32_t *first, trm_error *err) {
+    if (of_gradients && !trmi_parallel_norms_differ(exec)) {
         return TRM_OK;
     }
+    int32_t rank = *first >= 0 ? trmi_parallel_of(exec)->rank : INT32_MAX;
     const trm_collective op = {.kind = TRM_ALLREDUCE,
-                               .recv = &any,
+                               .recv = &rank,
                                .count = 1,
                                .dtype = TRM_INT32,
-                               .reduce = TRM_REDUCTION_MAX,
+                               .reduce = TRM_REDUCTION_MIN,
                                .tag = "whether a number is not finite"};
     TRMI_TRY(trm_comm_run(trmi_parallel_of(exec)->comm, &op, err));
-    *diverged = any != 0;
-    return TRM_OK;
-}
-
-/* Finds the lowest rank that passes `found`. */
-static trm_status find_first_rank(trm_exec *exec, bool found, int32_t *first, trm_error *err) {
-    int32_t rank = found ? trmi_parallel_of(exec)->rank : INT32_MAX;
-    TRMI_TRY(trm_comm_allreduce(trmi_parallel_of(exec)->comm, &rank, 1, TRM_INT32,
-                                TRM_REDUCTION_MIN, err));
     *first = rank == INT32_MAX ? -1 : rank;
     return TRM_OK;
 }
@@ -536,19 +518,13 @@ static void hold_everything(const trm_exec *exec, int32_t index, int64_t at, trm
 const trmi_distribution trmi_way_ranks = {
     .name = "ranks",
     .open = open_ranks,
-    .await_turn = trmi_parallel_await_turn,
     .plan = plan_ranks,
-    .arena = take_reachable,
-    .memory = alloc_reachable,
+    .memory = take_reachable,
     .connect = release_turn,
     .begin = begin_ranks,
     .close = close_ranks,
-    .schedule = trmi_parallel_schedule,
     .before_step = trmi_parallel_before_step,
-    .finish_forward = trmi_parallel_finish_forward,
-    .finish_backward = trmi_parallel_finish_backward,
-    .agree = agree_on_divergence,
-    .first = find_first_rank,
+    .finish = trmi_parallel_finish,
+    .agree = agree_ranks,
     .hold = hold_everything,
-    .count = count_ranks,
 };

@@ -154,13 +154,14 @@ void trmi_cut_zero_gradients(struct trm_exec *exec);
  * how many ranks make them, 0 = none. */
 int32_t trmi_cooperative_ranks(const struct trm_exec *exec, const trm_exec_options *options);
 
-/* reduction.c: hooks of the way `ranks` during a step (distribution.h). */
-void trmi_parallel_schedule(struct trm_exec *exec);
+/* reduction.c: adds the collectives of a training step to the executor's actions; and hooks of the
+ * way `ranks` during a step (distribution.h). */
+void trmi_parallel_add_actions(struct trm_exec *exec);
 trm_status trmi_parallel_before_step(struct trm_exec *exec, bool training, trm_error *err);
 /* Gradients of what came over the wire. */
 trmi_range_arrived trmi_parallel_wire_arrived;
-trm_status trmi_parallel_finish_forward(struct trm_exec *exec, trm_error *err);
-trm_status trmi_parallel_finish_backward(struct trm_exec *exec, trm_status status, trm_error *err);
+trm_status trmi_parallel_finish(struct trm_exec *exec, bool training, trm_status status,
+                                trm_error *err);
 /* rank_waiting.c: this rank has waited for the others since `begin`, which all of them do; a step
  * begins. */
 void trmi_parallel_waited(trmi_parallel *parallel, double begin);

@@ -145,7 +145,8 @@ static void adopt_agreement(trm_exec *exec) {
     exec->loss = own ? &p->agreed->loss : NULL;
 }
 
-trm_status trmi_parallel_finish_forward(trm_exec *exec, trm_error *err) {
+/* Averages the loss of a forward pass without backward, where ranks compute it of own samples. */
+static trm_status finish_forward(trm_exec *exec, trm_error *err) {
     if (!exec->program->own_loss) {
         return TRM_OK;
     }
@@ -159,17 +160,11 @@ trm_status trmi_parallel_finish_forward(trm_exec *exec, trm_error *err) {
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Implements trmi_distribution.schedule: the agreement starts as soon as the loss is there, and
- * each range of gradients when the step that completes it has run, so that sums travel while
- * backward goes on. */
-void trmi_parallel_schedule(trm_exec *exec) {
+/* Adds the start of each range's reduction, when the step that completes its gradients has run, so
+ * that sums travel while backward goes on. */
+static void add_ranges(trm_exec *exec) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
-    if (!program->training) {
-        return;
-    }
-    trmi_distribution_add(exec,
-                          (trmi_action){.before = program->backward_begin, .run = start_agreement});
     for (int32_t i = 0; i < p->ranges_count; i++) {
         /* Cooperative gradients, which all ranks compute together, come last: no sum of them
          * travels. */
@@ -179,6 +174,13 @@ void trmi_parallel_schedule(trm_exec *exec) {
             exec,
             (trmi_action){.before = before, .last_only = true, .run = start_range, .item = i});
     }
+}
+
+/* Contract in ranks_state.h. The agreement starts as soon as the loss is there. */
+void trmi_parallel_add_actions(trm_exec *exec) {
+    trmi_distribution_add(
+        exec, (trmi_action){.before = exec->program->backward_begin, .run = start_agreement});
+    add_ranges(exec);
 }
 
 /* Cuts the buckets again, once, when MEASURED_STEPS steps have been timed. Keeps them if the
@@ -191,7 +193,8 @@ static trm_status recut_buckets(trm_exec *exec, trm_error *err) {
         return TRM_OK;
     }
     TRMI_TRY(trmi_parallel_cut(exec, true, err));
-    trmi_distribution_reschedule(exec);
+    trmi_distribution_remove(exec, start_range);
+    add_ranges(exec);
     return TRM_OK;
 }
 
@@ -235,7 +238,11 @@ static void accumulate_skipped(trm_exec *exec) {
     }
 }
 
-trm_status trmi_parallel_finish_backward(trm_exec *exec, trm_status status, trm_error *err) {
+/* Implements trmi_distribution.finish. */
+trm_status trmi_parallel_finish(trm_exec *exec, bool training, trm_status status, trm_error *err) {
+    if (!training) {
+        return status == TRM_OK ? finish_forward(exec, err) : status;
+    }
     exec->step_end = NULL;
     if (status != TRM_OK) {
         /* the other ranks must not wait for collectives that this rank does not start */

@@ -19,18 +19,11 @@
 #include "comm/shm/shared_buffers.h"
 
 /* Activates the way where options ask for slices of the optimiser. */
-static trm_status open_slices(trm_exec *exec, const trm_exec_options *options, bool *active,
+static trm_status open_slices(trm_exec *exec, trm_exec_options *options, bool *active,
                               trm_error *err) {
     (void)err;
     *active = trmi_parallel_of(exec) != NULL && options->parallel.shard_optimizer;
     return TRM_OK;
-}
-
-/* Moves the bfloat16 copies of parameters into an arena that ranks can share. */
-static trm_status place_casts(trm_exec *exec, const trm_exec_options *options,
-                              const trmi_plan_options *plan, trm_error *err) {
-    (void)options, (void)plan;
-    return trmi_parallel_place_casts(exec, err);
 }
 
 /* ---- one copy of the parameters on a host ---------------------------------------------------- */
@@ -38,9 +31,10 @@ static trm_status place_casts(trm_exec *exec, const trm_exec_options *options,
 /* Takes no memory for arenas that rank 0 makes for all ranks of the host: the other ranks map them
  * in share_arenas. */
 static trm_status leave_arena_to_rank_0(trm_exec *exec, trmi_arena_id arena, size_t bytes,
-                                        trm_error *err) {
+                                        void **out, trm_error *err) {
     (void)bytes;
     (void)err;
+    *out = NULL;
     bool first =
         arena == TRMI_ARENA_PARAM || arena == TRMI_ARENA_CAST || arena == TRMI_ARENA_COOPERATIVE;
     return first && trmi_parallel_may_share(exec) && trmi_parallel_of(exec)->rank != 0
@@ -77,8 +71,9 @@ static trm_status share_casts(trm_exec *exec, trm_error *err) {
     return *own != NULL ? TRM_OK : TRM_NOMEM;
 }
 
-/* Makes the arenas that ranks of one host have in common, and gives all ranks the seed of rank
- * 0. */
+/* Makes the arenas that ranks of one host have in common, and gives all ranks the seed of rank 0.
+ * Each rank then makes its share of the one copy's first values; the ranks meet before one of them
+ * reads the values (`begin` of the way `ranks`). */
 static trm_status share_arenas(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     (void)options;
     if (!trmi_parallel_may_share(exec)) {
@@ -97,32 +92,12 @@ static trm_status share_arenas(trm_exec *exec, const trm_exec_options *options, 
     TRMI_TRY(share_arena(exec, TRMI_ARENA_PARAM, err));
     int64_t seed = (int64_t)exec->env.seed;
     TRMI_TRY(trm_comm_broadcast(trmi_parallel_of(exec)->comm, &seed, 1, TRM_INT64, 0, err));
-    exec->parameter_seed = trmi_parallel_of(exec)->common ? (uint64_t)seed : exec->env.seed;
-    return TRM_OK;
-}
-
-/* Divides the work of making initial values where ranks have one copy of the parameters: each
- * variable goes to the rank that has the fewest elements so far. The ranks meet before one of them
- * reads the values (`begin` of the way `ranks`). */
-static trm_status deal_parameters(trm_exec *exec, uint8_t *mine, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
-    int64_t *loads = p->common ? trmi_alloc((size_t)p->size * sizeof *loads) : NULL;
-    if (p->common && loads == NULL) {
-        return TRMI_NO_MEMORY(err, "to share out initial values");
+    if (p->common) {
+        exec->parameter_seed = (uint64_t)seed;
+        exec->copy_ranks = p->size;
+        exec->copy_rank = p->rank;
     }
-    for (int32_t i = 0; p->common && i < exec->variables_count; i++) {
-        const trm_variable *v = &exec->variables[i];
-        int32_t least = 0;
-        if (v->kind != TRM_VARIABLE_PARAMETER || trmi_exec_is_elsewhere(exec, i)) {
-            continue;
-        }
-        for (int32_t r = 1; r < p->size; r++) {
-            least = loads[r] < loads[least] ? r : least;
-        }
-        loads[least] += trm_shape_count(&v->shape);
-        mine[i] = least == p->rank;
-    }
-    trmi_free(loads);
     return TRM_OK;
 }
 
@@ -152,6 +127,20 @@ static trm_status sum_norms(void *context, double *sums, int64_t count, trm_erro
     return TRM_OK;
 }
 
+/* Returns by how many bytes the slots that this rank touches, those of its slices, are smaller than
+ * all slots. */
+static int64_t untouched_slots(const trm_exec *exec) {
+    const trmi_parallel *p = trmi_parallel_of(exec);
+    int64_t elements = 0;
+    for (int64_t b = 0; b < p->blocks; b++) {
+        elements += p->mine[b] ? trmi_update_block_offset(exec->update, b + 1) -
+                                     trmi_update_block_offset(exec->update, b)
+                               : 0;
+    }
+    return trmi_update_bytes(exec->update) -
+           elements * trmi_update_slots(exec->update) * (int64_t)sizeof(float);
+}
+
 /* Tells the optimiser which blocks this rank updates, and how norms are summed over the ranks. */
 static trm_status begin_slices(trm_exec *exec, trm_error *err) {
     (void)err;
@@ -159,17 +148,16 @@ static trm_status begin_slices(trm_exec *exec, trm_error *err) {
     if (p->options.shard_optimizer && exec->program->training) {
         trmi_update_share(exec->update, p->mine, exec->norms != NULL ? exec->norms : sum_norms,
                           exec);
+        exec->added.slot_bytes -= p->blocks > 0 ? untouched_slots(exec) : 0;
     }
     return TRM_OK;
 }
 
-/* Publishes the slices that this rank has updated. With one copy of the parameters on a host, norms
- * were exchanged before (sum_norms): no rank reads old values when the first slice is written. */
-static trm_status publish_slices(trm_exec *exec, trm_error *err) {
+/* Publishes the slices of the parameters that this rank has updated. With one copy of them on a
+ * host, norms were exchanged before (sum_norms): no rank reads old values when the first slice is
+ * written. */
+static trm_status publish_parameters(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
-    if (!p->options.shard_optimizer) {
-        return TRM_OK;
-    }
     /* With one copy on the host all slices are in place once the ranks have met. */
     if (p->common) {
         TRMI_TRY(trmi_parallel_meet(p, "parameters", err));
@@ -192,12 +180,9 @@ static trm_status publish_slices(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* Gathers the slots of all slices on every rank, for saving. */
-static trm_status gather_slots(trm_exec *exec, trm_error *err) {
+/* Publishes the slots of this rank's slices, for saving. */
+static trm_status publish_slots(trm_exec *exec, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
-    if (!p->options.shard_optimizer || !exec->program->training) {
-        return TRM_OK;
-    }
     trmi_update_begin_gather(exec->update);
     for (int32_t s = 0; s < trmi_update_slots(exec->update); s++) {
         for (int32_t i = 0; i < p->ranges_count; i++) {
@@ -211,6 +196,14 @@ static trm_status gather_slots(trm_exec *exec, trm_error *err) {
         }
     }
     return TRM_OK;
+}
+
+/* Implements trmi_distribution.publish. */
+static trm_status publish_slices(trm_exec *exec, bool slots, trm_error *err) {
+    if (!trmi_parallel_of(exec)->options.shard_optimizer || !exec->program->training) {
+        return TRM_OK;
+    }
+    return slots ? publish_slots(exec, err) : publish_parameters(exec, err);
 }
 
 /* Corrects the hold of parameters and slots: the blocks of this rank's slices are its own, and no
@@ -236,33 +229,13 @@ static void hold_slices(const trm_exec *exec, int32_t index, int64_t at, trmi_ho
     hold->end = trmi_min_i64(hold->end, end - begin);
 }
 
-/* ---- reports --------------------------------------------------------------------------------- */
-
-/* Corrects the bytes of slots to those of this rank's slices: it never touches the others. */
-static void describe_slices(const trm_exec *exec, trm_exec_info *info) {
-    const trmi_parallel *p = trmi_parallel_of(exec);
-    int64_t elements = 0, slots = trmi_update_slots(exec->update);
-    if (!p->options.shard_optimizer || p->blocks == 0) {
-        return;
-    }
-    for (int64_t b = 0; b < p->blocks; b++) {
-        elements += p->mine[b] ? trmi_update_block_offset(exec->update, b + 1) -
-                                     trmi_update_block_offset(exec->update, b)
-                               : 0;
-    }
-    info->slot_bytes = elements * slots * (int64_t)sizeof(float);
-}
-
 const trmi_distribution trmi_way_slices = {
     .name = "slices",
     .open = open_slices,
-    .place = place_casts,
-    .arena = leave_arena_to_rank_0,
+    .place = trmi_parallel_place_casts,
+    .memory = leave_arena_to_rank_0,
     .connect = share_arenas,
-    .deal = deal_parameters,
     .begin = begin_slices,
     .publish = publish_slices,
-    .gather = gather_slots,
     .hold = hold_slices,
-    .describe = describe_slices,
 };

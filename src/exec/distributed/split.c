@@ -12,11 +12,25 @@
 
 #include "base/error.h"
 
+/* Returns whether callers feed this rank's samples only, not the whole batch. */
+static bool feeds_parts(const trmi_parallel *p) {
+    return p->options.batch == TRM_BATCH_OF_RANK || p->options.split.input_cuts != NULL;
+}
+
 /* Activates the way where options ask for a split graph, and reads its plan. */
-static trm_status open_split(trm_exec *exec, const trm_exec_options *options, bool *active,
+static trm_status open_split(trm_exec *exec, trm_exec_options *options, bool *active,
                              trm_error *err) {
     *active = trmi_parallel_of(exec) != NULL && options->parallel.split.kind != TRM_SPLIT_NONE;
-    return *active ? trmi_split_prepare(exec, err) : TRM_OK;
+    if (!*active) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_split_prepare(exec, err));
+    trmi_parallel *p = trmi_parallel_of(exec);
+    p->split->slices =
+        options->parallel.shard_optimizer && !exec->updated_elsewhere && !options->whole_gradients;
+    exec->divided.own_samples = feeds_parts(p);
+    exec->divided.sliced = p->split->slices;
+    return TRM_OK;
 }
 
 /* Completes the plan with the other ranks; then one rank after the other measures its own
@@ -28,7 +42,6 @@ static trm_status plan_split(trm_exec *exec, const trm_graph *graph,
     trmi_split_run *run = p->split;
     run->tuning_file = options->tuning_file;
     run->options = options;
-    run->slices = trmi_split_may_slice(exec, options);
     if (p->options.split.input_cuts != NULL) {
         TRMI_TRY(trmi_input_cuts_check(p->options.split.input_cuts, graph, p->size, err));
     }
@@ -42,15 +55,14 @@ static trm_status plan_split(trm_exec *exec, const trm_graph *graph,
     return TRM_OK;
 }
 
-/* Reports what the plan could not split, and decides whether ranks update slices. */
-static trm_status place_split(trm_exec *exec, const trm_exec_options *options,
-                              const trmi_plan_options *plan, trm_error *err) {
-    (void)options;
-    (void)plan;
+/* Reports what the plan could not split, and decides whether ranks update slices, as in data
+ * parallel: where the plan leaves every parameter whole. The same on all ranks. */
+static trm_status place_split(trm_exec *exec, trm_error *err) {
     (void)err;
-    trmi_split_warn(exec, &trmi_parallel_of(exec)->split->report);
-    trmi_partition_report_free(&trmi_parallel_of(exec)->split->report);
-    trmi_split_settle_slices(exec);
+    trmi_parallel *p = trmi_parallel_of(exec);
+    trmi_split_warn(exec, &p->split->report);
+    trmi_partition_report_free(&p->split->report);
+    p->options.shard_optimizer = p->split->slices && trmi_program_is_whole(exec->program);
     return TRM_OK;
 }
 
@@ -65,17 +77,23 @@ static trm_status connect_split(trm_exec *exec, const trm_exec_options *options,
     (void)options;
     TRMI_TRY(trmi_split_open(exec, err));
     TRMI_TRY(trmi_split_save_groups(exec, err));
-    return trmi_split_make_inputs(exec, err);
+    TRMI_TRY(trmi_split_make_inputs(exec, err));
+    const trmi_parallel *p = trmi_parallel_of(exec);
+    exec->added.other_bytes += p->split->whole_inputs != NULL
+                                   ? trmi_program_fed_bytes(exec->program, p->size, feeds_parts(p))
+                                   : 0;
+    return TRM_OK;
 }
 
-/* Prepares the norms. Without slices each rank updates its own parts of the parameters: norms are
- * those of the whole. */
+/* Prepares the norms, and adds the messages that begin ahead of their steps. Without slices each
+ * rank updates its own parts of the parameters: norms are those of the whole. */
 static trm_status begin_split(trm_exec *exec, trm_error *err) {
     (void)err;
     if (!trmi_parallel_of(exec)->options.shard_optimizer) {
         trmi_update_share(exec->update, NULL, exec->norms != NULL ? exec->norms : trmi_split_norms,
                           exec);
     }
+    trmi_split_add_messages(exec);
     return TRM_OK;
 }
 
@@ -83,31 +101,6 @@ static trm_status begin_split(trm_exec *exec, trm_error *err) {
 static trm_status take_inputs(trm_exec *exec, bool training, trm_error *err) {
     (void)training;
     return trmi_split_take_inputs(exec, err);
-}
-
-/* ---- reports --------------------------------------------------------------------------------- */
-
-/* Returns whether callers feed this rank's samples only, not the whole batch. */
-static bool feeds_parts(const trmi_parallel *p) {
-    return p->options.batch == TRM_BATCH_OF_RANK || p->options.split.input_cuts != NULL;
-}
-
-/* Adds the memory of inputs that callers feed whole. */
-static void describe_split(const trm_exec *exec, trm_exec_info *info) {
-    const trmi_parallel *p = trmi_parallel_of(exec);
-    info->other_bytes += trmi_parallel_of(exec)->split->whole_inputs == NULL
-                             ? 0
-                             : trmi_program_fed_bytes(exec->program, p->size, feeds_parts(p));
-}
-
-/* Counts for a program that is not run how its ranks feed samples and divide the optimiser. */
-static void count_split(const trm_exec *exec, const trm_program *program,
-                        const struct trmi_mesh *mesh, trmi_training *how) {
-    const trmi_parallel *p = trmi_parallel_of(exec);
-    mesh = mesh != NULL ? mesh : &p->split->plan->mesh;
-    how->own_samples = feeds_parts(p);
-    how->sliced = p->split->slices && trmi_split_is_sliced(program, mesh);
-    how->one_copy = how->sliced && trm_comm_local_size(p->comm) == p->size;
 }
 
 const trmi_distribution trmi_way_split = {
@@ -119,14 +112,9 @@ const trmi_distribution trmi_way_split = {
     .connect = connect_split,
     .begin = begin_split,
     .close = trmi_split_close,
-    .schedule = trmi_split_schedule,
     .before_step = take_inputs,
-    .finish_backward = trmi_split_finish,
-    .gather = trmi_split_gather,
-    .assemble = trmi_split_assemble,
-    .hold = trmi_split_hold,
-    .input = trmi_split_input_place,
+    .finish = trmi_split_finish,
     .feed = trmi_split_feed,
-    .describe = describe_split,
-    .count = count_split,
+    .gather = trmi_split_gather,
+    .hold = trmi_split_hold,
 };

@@ -43,8 +43,8 @@ struct trmi_split_run {
     trmi_split_input *whole_inputs; /* [program->inputs_count]; NULL = none */
     trm_searched_plan info;         /* of a searched plan, on rank 0 */
     trm_comm *world;
-    trmi_partition_plan *plan;       /* owned */
-    bool slices;                     /* trmi_split_may_slice */
+    trmi_partition_plan *plan; /* owned */
+    bool slices;               /* ranks update slices if the plan leaves every parameter whole */
     const trm_exec_options *options; /* that the executor is made by; while it is made */
     /* of the options; NULL = in the cache directory, "" = nothing is measured */
     trmi_partition_report report; /* of operators without a rule; until the program is made */
@@ -60,15 +60,6 @@ trm_status trmi_split_prepare(struct trm_exec *exec, trm_error *err);
 /* Completes the plan for this graph, before the program is made. Collective when it is searched. */
 trm_status trmi_split_complete(struct trm_exec *exec, const trm_graph *graph,
                                const trmi_plan_options *options, trm_error *err);
-/* Settles what shard_optimizer means. Where the plan leaves every parameter whole, each rank has a
- * slice of the optimiser, as in data parallel: the ranks of one host have one copy of the
- * parameters, else each rank gathers what the others have updated. Called after the program is
- * made; the same on all ranks. */
-void trmi_split_settle_slices(struct trm_exec *exec);
-/* Returns whether the program leaves every parameter whole. */
-bool trmi_split_is_sliced(const trm_program *program, const trmi_mesh *mesh);
-/* Returns whether ranks update slices if the plan leaves every parameter whole. */
-bool trmi_split_may_slice(const struct trm_exec *exec, const trm_exec_options *options);
 /* Says what operators without a rule cost, which run whole on every rank. */
 void trmi_split_warn(const struct trm_exec *exec, const trmi_partition_report *report);
 /* Adds plan, seed and exchanges, which must agree between the ranks of a split program, to `hash`.
@@ -77,20 +68,16 @@ uint64_t trmi_split_mix(const struct trm_exec *exec, uint64_t hash);
 /* split_variables.c: sums of squares of cut parameters over all ranks: trmi_update_exchange.
  * `context`: the exec. */
 trm_status trmi_split_norms(void *context, double *sums, int64_t count, trm_error *err);
-/* Gathers the cut variables, so that every rank has them whole. Collective. */
-trm_status trmi_split_gather(struct trm_exec *exec, trm_error *err);
+/* Puts the parts of a cut variable, of all ranks, together on every rank: hook `gather`. */
+trm_status trmi_split_gather(struct trm_exec *exec, int32_t index, const void *part, void *whole,
+                             trm_error *err);
 /* A cut variable is repeated where an axis of the mesh does not cut it. */
 void trmi_split_hold(const struct trm_exec *exec, int32_t index, int64_t at, trmi_hold *hold);
-/* Puts the parts of all ranks (plain layout) together on every rank. Collective. */
-trm_status trmi_split_assemble(struct trm_exec *exec, const trmi_partition_leaf *leaf,
-                               trm_dtype dtype, const void *part, void *whole, trm_error *err);
 /* Takes this rank's parts of what was fed. Collective where ranks feed their own samples. */
 trm_status trmi_split_take_inputs(struct trm_exec *exec, trm_error *err);
-/* Hooks of the way `split` (distributed/distribution.h): where a caller writes a whole batch;
- * this rank's part of a whole batch, to where kernels read it: the rest is not copied. */
-void trmi_split_input_place(struct trm_exec *exec, int32_t index, trm_tensor *place);
-bool trmi_split_feed(struct trm_exec *exec, int32_t index, const trm_tensor *place,
-                     const void *whole);
+/* Copies this rank's part of a whole batch to where kernels read it: the rest is not copied. Or
+ * says where a caller writes a whole batch: hook `feed`. */
+bool trmi_split_feed(struct trm_exec *exec, int32_t index, trm_tensor *place, const void *whole);
 trm_status trmi_split_make_inputs(struct trm_exec *exec, trm_error *err);
 /* Makes groups and staging for all steps of the program, after it is made and before kernels run.
  * Collective. */
@@ -102,9 +89,10 @@ trm_status trmi_split_save_groups(const struct trm_exec *exec, trm_error *err);
  * steps. */
 trm_status trmi_split_bind(trmi_kernel *kernel, trm_error *err);
 /* Adds the actions that start messages before the place of their steps (trmi_step.ahead). */
-void trmi_split_schedule(struct trm_exec *exec);
+void trmi_split_add_messages(struct trm_exec *exec);
 /* Waits, after a failed step, for the messages that have begun and for which no step has waited.
  * Returns `status`. */
-trm_status trmi_split_finish(struct trm_exec *exec, trm_status status, trm_error *err);
+trm_status trmi_split_finish(struct trm_exec *exec, bool training, trm_status status,
+                             trm_error *err);
 
 #endif

@@ -132,40 +132,6 @@ trm_status trmi_split_complete(trm_exec *exec, const trm_graph *graph,
     return status;
 }
 
-/* Returns whether every rank has the whole parameter and, summed over all ranks or computed whole,
- * its whole gradient: then each rank may update a slice of it. */
-static bool is_whole_everywhere(const trm_program *p, const trmi_mesh *mesh,
-                                const trmi_param *param) {
-    uint32_t all = (1u << mesh->axes) - 1;
-    const trmi_partition_leaf *leaf = trmi_program_leaf(p, p->buffers[param->param_buffer].name);
-    bool summed = param->grad_axes == all || param->grad_axes == 0;
-    bool whole = leaf != NULL && summed && param->factor_left == 0 && param->sparse_rows == 0 &&
-                 !param->remote;
-    for (int32_t i = 0; whole && i < TRMI_MESH_AXES; i++) {
-        whole = leaf->spread.at[i] == TRMI_WHOLE;
-    }
-    return whole;
-}
-
-bool trmi_split_may_slice(const trm_exec *exec, const trm_exec_options *options) {
-    return options->parallel.shard_optimizer && !exec->updated_elsewhere &&
-           !options->whole_gradients;
-}
-
-bool trmi_split_is_sliced(const trm_program *program, const trmi_mesh *mesh) {
-    bool slices = program->training && program->params_count > 0;
-    for (int32_t i = 0; slices && i < program->params_count; i++) {
-        slices = is_whole_everywhere(program, mesh, &program->params[i]);
-    }
-    return slices;
-}
-
-void trmi_split_settle_slices(trm_exec *exec) {
-    trmi_parallel *p = trmi_parallel_of(exec);
-    p->options.shard_optimizer =
-        p->split->slices && trmi_split_is_sliced(exec->program, &p->split->plan->mesh);
-}
-
 /* Contract in split.h. An operator without a rule for cutting is computed whole by each rank,
  * which is correct but slow; the price lets a user decide whether that matters. */
 void trmi_split_warn(const trm_exec *exec, const trmi_partition_report *report) {

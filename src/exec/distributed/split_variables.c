@@ -22,9 +22,14 @@
 
 /* Contract in split.h. Gathers the parts of all ranks and copies each to its place. Where ranks
  * hold copies of one part, each copy writes the same values. */
-trm_status trmi_split_assemble(trm_exec *exec, const trmi_partition_leaf *leaf, trm_dtype dtype,
-                               const void *part, void *whole, trm_error *err) {
-    trmi_parallel *p = trmi_parallel_of(exec);
+trm_status trmi_split_gather(trm_exec *exec, int32_t index, const void *part, void *whole,
+                             trm_error *err) {
+    const trmi_parallel *p = trmi_parallel_of(exec);
+    const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
+    if (part == NULL || leaf == NULL) {
+        return TRM_OK; /* not cut */
+    }
+    trm_dtype dtype = exec->variables[index].dtype;
     size_t element = trm_dtype_bytes(dtype);
     int64_t *counts = trmi_alloc((size_t)p->size * sizeof *counts), total = 0;
     for (int32_t r = 0; counts != NULL && r < p->size; r++) {
@@ -54,32 +59,6 @@ trm_status trmi_split_assemble(trm_exec *exec, const trmi_partition_leaf *leaf, 
     trmi_free(counts);
     trmi_free(all);
     return status;
-}
-
-/* Contract in split.h. Assembles each variable that is cut in exec->wholes, where trm_exec_read
- * finds it; all ranks assemble in the same order, because each one is a collective. */
-trm_status trmi_split_gather(trm_exec *exec, trm_error *err) {
-    for (int32_t i = 0; i < exec->variables_count; i++) {
-        const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, i);
-        if (leaf == NULL) {
-            continue;
-        }
-        trm_dtype dtype = exec->variables[i].dtype;
-        void *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * trm_dtype_bytes(dtype));
-        if (exec->wholes[i] == NULL) {
-            exec->wholes[i] =
-                trmi_alloc((size_t)trm_shape_count(&leaf->global) * trm_dtype_bytes(dtype));
-        }
-        if (part == NULL || exec->wholes[i] == NULL) {
-            trmi_free(part);
-            return TRMI_NO_MEMORY(err, "to gather %s", exec->variables[i].name);
-        }
-        trmi_exec_read_part(exec, i, part);
-        trm_status status = trmi_split_assemble(exec, leaf, dtype, part, exec->wholes[i], err);
-        trmi_free(part);
-        TRMI_TRY(status);
-    }
-    return TRM_OK;
 }
 
 void trmi_split_hold(const trm_exec *exec, int32_t index, int64_t at, trmi_hold *hold) {
@@ -277,27 +256,20 @@ static void take_part(trm_exec *exec, int32_t input, const void *whole) {
     }
 }
 
-void trmi_split_input_place(trm_exec *exec, int32_t index, trm_tensor *place) {
-    if (trmi_parallel_of(exec)->split->whole_inputs == NULL) {
-        return;
-    }
-    trmi_split_input *in = &trmi_parallel_of(exec)->split->whole_inputs[index];
-    in->taken = false; /* the caller writes */
-    place->data = in->own != NULL ? in->own : in->data;
-    place->shape = fed_shape(in);
-}
-
-bool trmi_split_feed(trm_exec *exec, int32_t index, const trm_tensor *place, const void *whole) {
-    (void)place;
-    trmi_split_input *in = trmi_parallel_of(exec)->split->whole_inputs != NULL
-                               ? &trmi_parallel_of(exec)->split->whole_inputs[index]
-                               : NULL;
-    if (in == NULL || in->own != NULL) {
+/* Contract in split.h. A caller that writes gets the memory of the whole batch, or of the samples
+ * that this rank feeds; these are joined with those of the other ranks before they are taken. */
+bool trmi_split_feed(trm_exec *exec, int32_t index, trm_tensor *place, const void *whole) {
+    trmi_split_input *in = trmi_parallel_of(exec)->split->whole_inputs;
+    if (in == NULL) {
         return false;
     }
-    in->taken = whole != NULL;
+    in += index;
+    in->taken = whole != NULL && in->own == NULL;
     if (in->taken) {
         take_part(exec, index, whole);
+    } else if (whole == NULL) {
+        place->data = in->own != NULL ? in->own : in->data;
+        place->shape = fed_shape(in);
     }
     return in->taken;
 }

@@ -4,7 +4,7 @@
  * variables.
  *
  *   ranks of the job    0 1 | 2 3 | 4 5        3 stages of 2 ranks
- *   `inner`             the ranks of one stage: all that the other ways see (join_stage)
+ *   `inner`             the ranks of one stage: all that the other ways see (open_stages)
  *
  * A stage is an executor of its own program. What one optimiser would know, the stages agree on
  * once a step: the loss of the last stage, stop flags, norms of all gradients, whether a gradient
@@ -26,7 +26,7 @@ _Static_assert((int)TRM_SCHEDULE_1F1B == (int)TRMI_ORDER_1F1B &&
                    (int)TRM_SCHEDULE_INTERLEAVED == (int)TRMI_ORDER_INTERLEAVED,
                "plan has the same words");
 
-/* ---- before the ways ------------------------------------------------------------------------- */
+/* ---- open ------------------------------------------------------------------------------------ */
 
 /* Checks the options that a pipeline excludes. Searching plans with stages is the planner's
  * work, which happens before an executor exists. */
@@ -68,9 +68,10 @@ static trm_status make_comms(trmi_stages *s, int32_t inner, trm_error *err) {
     return trm_comm_split(s->world, rank % inner, rank, &s->pipe, err);
 }
 
-/* Makes the communicators of a pipeline, and replaces the ranks in *options by those of this
- * stage. */
-static trm_status join_stage(trm_exec *exec, trm_exec_options *options, trm_error *err) {
+/* Makes the communicators of a pipeline, and replaces the ranks in *options by those of this stage.
+ * The way walks the schedule instead of the program, in the last micro-batch of an update. */
+static trm_status open_stages(trm_exec *exec, trm_exec_options *options, bool *active,
+                              trm_error *err) {
     trm_parallel_options *p = &options->parallel;
     int32_t stages = p->pipeline.stages, chunks = p->pipeline.chunks;
     if (stages <= 1) {
@@ -80,7 +81,10 @@ static trm_status join_stage(trm_exec *exec, trm_exec_options *options, trm_erro
     TRMI_TRY(check_options(exec, options, ranks, err));
     trmi_stages *s;
     TRMI_TRY(TRMI_NEW(err, s, 1, "for the stages of a pipeline"));
-    trmi_distribution_keep(exec, &trmi_stages_key, s); /* leave_stage frees it */
+    trmi_distribution_keep(exec, &trmi_stages_key, s);
+    *active = true;
+    exec->walk_program = trmi_stages_walk;
+    exec->together = true;
     /* Interleaved schedules have at least two chunks on each rank. */
     bool interleaved = p->pipeline.schedule == TRM_SCHEDULE_INTERLEAVED;
     s->world = p->comm;
@@ -100,30 +104,7 @@ static trm_status join_stage(trm_exec *exec, trm_exec_options *options, trm_erro
     return TRM_OK;
 }
 
-static void leave_stage(trm_exec *exec) {
-    trmi_stages *s = trmi_stages_of(exec);
-    if (s != NULL) {
-        trm_comm_destroy(s->pipe);
-        trm_comm_destroy(s->inner);
-        trmi_free(s);
-    }
-}
-
 /* ---- creation -------------------------------------------------------------------------------- */
-
-/* Makes the way active in a job with stages: it walks the schedule instead of the program, in the
- * last micro-batch of an update. */
-static trm_status open_stages(trm_exec *exec, const trm_exec_options *options, bool *active,
-                              trm_error *err) {
-    (void)options;
-    (void)err;
-    *active = trmi_stages_of(exec) != NULL;
-    if (*active) {
-        exec->walk_program = trmi_stages_walk;
-        exec->together = true;
-    }
-    return TRM_OK;
-}
 
 /* Gradients of micro-batches are summed, and the copies of a value have one place each. */
 static trm_status plan_stages(trm_exec *exec, const trm_graph *graph,
@@ -138,42 +119,42 @@ static trm_status plan_stages(trm_exec *exec, const trm_graph *graph,
     return TRM_OK;
 }
 
-/* Takes memory that other stages reach, where options ask for it. The ranks of a stage, if there
- * are several, take theirs in the way `ranks`. */
-static trm_status alloc_reachable(trm_exec *exec, size_t bytes, void **out, trm_error *err) {
-    trmi_stages *s = trmi_stages_of(exec);
-    const int32_t most = sizeof s->shared / sizeof s->shared[0];
-    if (!exec->lends_state || s->shared_count == most) {
-        return TRM_UNSUPPORTED;
+/* Takes memory for INPUT: as it is fed, and a copy for each micro-batch. */
+static trm_status take_inputs(trmi_stages *s, size_t bytes, void **out, trm_error *err) {
+    char *memory = trmi_map(bytes * (size_t)(1 + s->options.micros));
+    if (memory == NULL) {
+        return TRMI_NO_MEMORY(err, "for the inputs of %d micro-batches", s->options.micros);
     }
-    *out = trmi_comm_reserve_shared(s->world, bytes, err);
-    if (*out == NULL) {
-        return TRM_NOMEM;
-    }
-    s->shared[s->shared_count++] = *out;
+    s->inputs_bytes = bytes;
+    s->fed = memory;
+    s->inputs = s->fed + bytes;
+    *out = memory;
     return TRM_OK;
 }
 
-/* Takes memory for the parameters, where other stages shall reach it, and for INPUT: as it is fed,
- * and a copy for each micro-batch. */
-static trm_status take_arenas(trm_exec *exec, trmi_arena_id arena, size_t bytes, trm_error *err) {
+/* Takes the memory of INPUT and, where options ask for it, memory that other stages reach: for
+ * parameters and for other uses. The ranks of a stage, if there are several, take that in the way
+ * `ranks`. */
+static trm_status take_memory(trm_exec *exec, trmi_arena_id arena, size_t bytes, void **out,
+                              trm_error *err) {
     trmi_stages *s = trmi_stages_of(exec);
-    if (arena == TRMI_ARENA_PARAM && trmi_parallel_of(exec) == NULL) {
-        void *memory;
-        TRMI_TRY(alloc_reachable(exec, bytes, &memory, err));
-        trmi_comm_fill_shared(memory, trmi_shared_resident(bytes));
-        exec->env.arena[arena] = memory;
-        return TRM_OK;
+    const int32_t most = sizeof s->shared / sizeof s->shared[0];
+    if (arena == TRMI_ARENA_INPUT) {
+        return take_inputs(s, bytes, out, err);
     }
-    if (arena != TRMI_ARENA_INPUT) {
+    if ((arena != TRMI_ARENA_PARAM && arena != TRMI_ARENA_NONE) || trmi_parallel_of(exec) != NULL ||
+        !exec->lends_state || s->shared_count == most) {
         return TRM_UNSUPPORTED;
     }
-    s->inputs_bytes = bytes;
-    s->fed = exec->env.arena[arena] = trmi_map(bytes * (size_t)(1 + s->options.micros));
-    s->inputs = s->fed + bytes;
-    return s->fed != NULL
-               ? TRM_OK
-               : TRMI_NO_MEMORY(err, "for the inputs of %d micro-batches", s->options.micros);
+    void *memory = trmi_comm_reserve_shared(s->world, bytes, err);
+    if (memory == NULL) {
+        return TRM_NOMEM;
+    }
+    s->shared[s->shared_count++] = *out = memory;
+    if (arena == TRMI_ARENA_PARAM) {
+        trmi_comm_fill_shared(memory, trmi_shared_resident(bytes));
+    }
+    return TRM_OK;
 }
 
 static trm_status connect_stages(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
@@ -195,9 +176,13 @@ static trm_status add_over_stages(void *context, double *sums, int64_t count, tr
     return trm_comm_run(trmi_stages_of(context)->pipe, &op, err);
 }
 
+/* Joins the norms of all stages, and counts the copies of activations, inputs of micro-batches, and
+ * messages. */
 static trm_status begin_stages(trm_exec *exec, trm_error *err) {
     (void)err;
     trmi_update_join(exec->update, add_over_stages, exec);
+    exec->added.activation_bytes += exec->program->arena_bytes[TRMI_ARENA_KEPT];
+    exec->added.other_bytes += trmi_staged_bytes(exec->program);
     return TRM_OK;
 }
 
@@ -210,6 +195,10 @@ static void close_stages(trm_exec *exec) {
     for (int32_t i = 0; i < s->shared_count; i++) {
         trm_comm_free_shared(s->world, s->shared[i]);
     }
+    trm_comm_destroy(s->pipe);
+    trm_comm_destroy(s->inner);
+    trmi_free(s);
+    trmi_distribution_keep(exec, &trmi_stages_key, NULL);
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -235,7 +224,9 @@ static trm_status agree_on_loss(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-static trm_status finish_stages(trm_exec *exec, trm_status status, trm_error *err) {
+/* Waits for the messages of the step, and agrees on the loss after the last micro-batch. */
+static trm_status finish_stages(trm_exec *exec, bool training, trm_status status, trm_error *err) {
+    (void)training; /* begin_batch refuses a forward pass alone */
     trmi_stages *s = trmi_stages_of(exec);
     if (status != TRM_OK) {
         trm_comm_abort(s->world, err); /* the other stages must not wait for what never comes */
@@ -244,18 +235,13 @@ static trm_status finish_stages(trm_exec *exec, trm_status status, trm_error *er
     return exec->accumulated + 1 >= exec->accumulate ? agree_on_loss(exec, err) : TRM_OK;
 }
 
-static trm_status agree_on_divergence(trm_exec *exec, bool *diverged, trm_error *err) {
-    int32_t any = *diverged;
-    TRMI_TRY(
-        trm_comm_allreduce(trmi_stages_of(exec)->pipe, &any, 1, TRM_INT32, TRM_REDUCTION_MAX, err));
-    *diverged = any != 0;
-    return TRM_OK;
-}
-
-static trm_status first_of_stages(trm_exec *exec, bool found, int32_t *first, trm_error *err) {
-    trm_comm *world = trmi_stages_of(exec)->world;
-    int32_t rank = found ? trm_comm_rank(world) : INT32_MAX;
-    TRMI_TRY(trm_comm_allreduce(world, &rank, 1, TRM_INT32, TRM_REDUCTION_MIN, err));
+/* Implements trmi_distribution.agree. The ranks of each stage have agreed before. What one of them
+ * found in the gradients concerns the ranks of its number in the other stages, too. */
+static trm_status agree_stages(trm_exec *exec, bool of_gradients, int32_t *first, trm_error *err) {
+    const trmi_stages *s = trmi_stages_of(exec);
+    int32_t rank = *first >= 0 ? trm_comm_rank(s->world) : INT32_MAX;
+    TRMI_TRY(trm_comm_allreduce(of_gradients ? s->pipe : s->world, &rank, 1, TRM_INT32,
+                                TRM_REDUCTION_MIN, err));
     *first = rank == INT32_MAX ? -1 : rank;
     return TRM_OK;
 }
@@ -270,31 +256,20 @@ static trm_status begin_batch(trm_exec *exec, bool training, trm_error *err) {
                                 trmi_stages_of(exec)->options.stages);
 }
 
-/* Adds copies of activations, inputs of micro-batches, and messages. */
-static void describe_stages(const trm_exec *exec, trm_exec_info *info) {
-    info->activation_bytes += exec->program->arena_bytes[TRMI_ARENA_KEPT];
-    info->other_bytes += trmi_staged_bytes(exec->program);
-}
-
 const trmi_distribution trmi_way_stages = {
     .name = "stages",
-    .join = join_stage,
-    .leave = leave_stage,
+    .outer = true,
     .open = open_stages,
     .plan = plan_stages,
-    .arena = take_arenas,
-    .memory = alloc_reachable,
+    .memory = take_memory,
     .bind = trmi_stages_bind,
     .connect = connect_stages,
     .begin = begin_stages,
     .close = close_stages,
     .before_step = begin_batch,
-    .finish_backward = finish_stages,
-    .agree = agree_on_divergence,
-    .first = first_of_stages,
+    .finish = finish_stages,
+    .agree = agree_stages,
     .publish = trmi_stages_publish,
     .gather = trmi_stages_gather,
     .hold = trmi_stages_hold,
-    .bring = trmi_stages_bring,
-    .describe = describe_stages,
 };

@@ -80,13 +80,12 @@ trm_status trmi_stages_wait(struct trm_exec *exec, trm_status status, trm_error 
 void trmi_stages_rewind(struct trm_exec *exec);
 /* stages_variables.c: parameters that several stages hold, from the stage that updates them. */
 trm_status trmi_stages_check_shared(const struct trm_exec *exec, trm_error *err);
-trm_status trmi_stages_publish(struct trm_exec *exec, trm_error *err);
+trm_status trmi_stages_publish(struct trm_exec *exec, bool slots, trm_error *err);
 /* Sends the whole of variable `index`, or its gradient, from the stage that updates it to all
- * others. Collective. */
-trm_status trmi_stages_bring(struct trm_exec *exec, int32_t index, void *data, trm_error *err);
+ * others (trmi_distribution.gather). Collective. */
+trm_status trmi_stages_gather(struct trm_exec *exec, int32_t index, const void *part, void *whole,
+                              trm_error *err);
 /* Corrects the hold of a variable: the values of the stage that updates it count. */
 void trmi_stages_hold(const struct trm_exec *exec, int32_t index, int64_t at, trmi_hold *hold);
-/* Copies variables of other stages, whole, to every rank. Collective. */
-trm_status trmi_stages_gather(struct trm_exec *exec, trm_error *err);
 
 #endif

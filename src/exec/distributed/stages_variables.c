@@ -7,8 +7,7 @@
  *     slot                has it                nothing                      nothing
  *
  *     publish  owner --> copies of a shared parameter, after its values have changed
- *     bring    owner --> the memory that each stage passes, for one variable
- *     gather   owner --> exec->wholes of all stages, for all variables (a checkpoint)
+ *     gather   owner --> the memory that each stage passes, for one variable
  *
  * All functions that send are collective within the pipeline: every stage calls them for the same
  * variables in the same order. */
@@ -85,10 +84,10 @@ trm_status trmi_stages_check_shared(const trm_exec *exec, trm_error *err) {
 }
 
 /* Contract in stages.h. One parameter after the other, in the order of the leaves, which is the
- * same on all stages. */
-trm_status trmi_stages_publish(trm_exec *exec, trm_error *err) {
+ * same on all stages. Slots have no copies. */
+trm_status trmi_stages_publish(trm_exec *exec, bool slots, trm_error *err) {
     const trmi_staged *staged = exec->program->staged;
-    for (int32_t i = 0; i < staged->leaves_count; i++) {
+    for (int32_t i = 0; !slots && i < staged->leaves_count; i++) {
         const trmi_stage_leaf *leaf = &staged->leaves[i];
         if (is_shared(leaf)) {
             TRMI_TRY(send_one(exec, leaf, err));
@@ -119,35 +118,10 @@ void trmi_stages_hold(const trm_exec *exec, int32_t index, int64_t at, trmi_hold
     hold->mine = hold->mine && owner_of(exec, index) == trmi_stages_of(exec)->options.stage;
 }
 
-trm_status trmi_stages_bring(trm_exec *exec, int32_t index, void *data, trm_error *err) {
+trm_status trmi_stages_gather(trm_exec *exec, int32_t index, const void *part, void *whole,
+                              trm_error *err) {
+    (void)part; /* the ranks of a stage have put theirs together in `whole` */
     const trm_variable *v = &exec->variables[index];
-    return trm_comm_broadcast(trmi_stages_of(exec)->pipe, data, trm_shape_count(&v->shape),
+    return trm_comm_broadcast(trmi_stages_of(exec)->pipe, whole, trm_shape_count(&v->shape),
                               v->dtype, owner_of(exec, index), err);
-}
-
-/* Contract in stages.h. The stage that owns a variable sends it to the others, which keep it in
- * exec->wholes if they do not hold it themselves. */
-trm_status trmi_stages_gather(trm_exec *exec, trm_error *err) {
-    const trmi_stages *s = trmi_stages_of(exec);
-    for (int32_t i = 0; i < exec->variables_count; i++) {
-        const trm_variable *v = &exec->variables[i];
-        size_t bytes = (size_t)trm_shape_count(&v->shape) * trm_dtype_bytes(v->dtype);
-        bool owns = owner_of(exec, i) == s->options.stage;
-        bool keeps = trmi_exec_is_elsewhere(exec, i);
-        void *whole = keeps && exec->wholes[i] != NULL ? exec->wholes[i] : trmi_alloc(bytes + 1);
-        if (whole == NULL) {
-            return TRMI_NO_MEMORY(err, "to gather %s", v->name);
-        }
-        if (owns) {
-            trm_exec_read(exec, i, whole);
-        }
-        trm_status status = trmi_stages_bring(exec, i, whole, err);
-        if (keeps) {
-            exec->wholes[i] = whole;
-        } else {
-            trmi_free(whole);
-        }
-        TRMI_TRY(status);
-    }
-    return TRM_OK;
 }

@@ -182,6 +182,7 @@ struct trm_program {
      * each input, parameter and state is */
     struct trmi_partition_leaf *leaves;
     int32_t leaves_count;
+    int32_t mesh_axes; /* of the ranks among which it is divided */
     /* every rank has an equal part of the samples and everything else is whole: the program of data
      * parallel training */
     bool by_samples;
@@ -247,6 +248,10 @@ int32_t trmi_seed_buffer(const trm_program *program);
 /* Returns which part of a leaf a partitioned program has; NULL: not partitioned, or no such leaf.
  */
 const struct trmi_partition_leaf *trmi_program_leaf(const trm_program *program, const char *name);
+/* Returns whether a partitioned training program leaves every parameter whole on every rank, with
+ * its whole gradient: summed over all ranks, or computed whole. Each rank may then update a slice
+ * of it. */
+bool trmi_program_is_whole(const trm_program *program);
 /* Returns whether all parameters are frozen; in a pipeline those of all stages. */
 bool trmi_program_is_frozen(const trm_program *program);
 /* Returns whether all ranks of a host make the parameter's gradient together (lower_cooperative.c).

@@ -70,7 +70,7 @@ typedef struct trmi_search_costs {
     /* recomputed in backward in any case (trmi_partition_rule); the search cannot choose it */
     trmi_again_rules rules;
     /* where a plan leaves all parameters whole, the ranks share one copy of them and each updates a
-     * slice (trmi_split_settle_slices), as data parallel training does */
+     * slice (trmi_program_is_whole), as data parallel training does */
     bool slices;
     /* with slices: each rank has its own copy and gathers what other ranks have updated (several
      * hosts) */

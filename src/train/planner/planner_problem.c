@@ -203,7 +203,7 @@ trm_status trmi_planner_micro_graph(const trm_planner *p, int32_t micros, trmi_m
 }
 
 /* Returns how the job's ranks, or the `ranks` of a stage, train a program, as their executors would
- * say (trmi_distribution_count). */
+ * say (trm_exec.divided). */
 static trmi_training training_of(const trm_planner *p, int32_t ranks, bool sliced,
                                  bool accumulates) {
     const trm_parallel_options *o = &p->model.exec.parallel;
