@@ -35,6 +35,7 @@ static const double long_step = 0.02; /* seconds; of longer steps a turn has few
 /* One plan: predicted and measured seconds and bytes. */
 typedef struct trial {
     char name[64];
+    char *text; /* of its plan file; owned */
     /* first: the prediction before any run */
     double predicted, first, measured, predicted_bytes, bytes;
     double seen[ROUNDS]; /* settle_trials sorts them */
@@ -122,7 +123,7 @@ static void settle_trials(validation *v) {
     for (int i = 0; i < v->count; i++) {
         trial *t = &v->trials[i];
         trm_planner_candidate about;
-        trm_free(trm_planner_plan(v->planner, i, &about));
+        t->text = trm_planner_plan(v->planner, i, &about);
         snprintf(t->name, sizeof t->name, "%s", about.name);
         t->predicted = about.step_seconds;
         t->first = about.first_seconds;
@@ -288,7 +289,8 @@ static void print_result(const trial *t, int count, const regret *r, int ranks,
                 app_real(NULL, off, " %+7.1f{100}%%"),
                 app_real("predicted_bytes", t[i].predicted_bytes, " %12.1f{1e-6}"),
                 app_real("measured_bytes", t[i].bytes, " %12.1f{1e-6}"),
-                app_real(NULL, bytes, " %+7.1f{100}%%\n"));
+                app_real(NULL, bytes, " %+7.1f{100}%%\n"),
+                app_text("plan", t[i].text != NULL ? t[i].text : "", NULL));
         app_close();
     }
     app_close();
@@ -326,6 +328,9 @@ trm_status app_validate(app_context *app, trm_planner *planner, const trm_model_
         trm_planner_info info;
         trm_planner_get_info(planner, &info);
         print_result(v->trials, v->count, &found, app_rank_count(app), &info);
+    }
+    for (int i = 0; i < v->count; i++) {
+        trm_free(v->trials[i].text);
     }
     free(v);
     return status;
