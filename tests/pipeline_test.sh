@@ -99,8 +99,8 @@ expect 2 "which makes 3 runs: a multiple of the 2 stages expected" plan gpt2 $ti
 # shellcheck disable=SC2086
 XDG_CACHE_HOME=$PWD/staged timeout 300 "$trireme" plan gpt2 $tiny --stages 4 --micro-batches 8 --links guess --json > staged.json 2> out || fail "plan: $(tail -3 out)"
 if [ -f staged/trireme/operators.txt ]; then
-    grep -q " p9 \[2, 32, " staged/trireme/operators.txt || fail "no operator of a stage was measured"
-    ! grep " p9 \[\(4\|16\), 32, " staged/trireme/operators.txt || fail "operators of plans without stages were measured"
+    grep -q "m p10 \[2, 32, " staged/trireme/operators.txt || fail "no operator of a stage was measured"
+    ! grep " p10 \[\(4\|16\), 32, " staged/trireme/operators.txt || fail "operators of plans without stages were measured"
 fi
 python3 -c 'import json; report = json.load(open("staged.json")); assert report["without_stages"]["step_seconds"] > 0, report' || fail "the plan without stages has no price"
 

@@ -14,8 +14,9 @@
  * as the cores need for the CPU seconds of all ranks: small groups are done before the last begins.
  *
  * Then buckets of gradients in shared memory, the passes of the optimiser and of adding up
- * gradients over several sizes, and the overhead of a step with almost no work. All ranks run
- * the same calls; rank 0 writes the text.
+ * gradients over several sizes, the overhead of a step with almost no work, and where ranks share
+ * cores what a wait costs (link_benchmark_waits.c). All ranks run the same calls; rank 0 writes the
+ * text.
  *
  * Time: probe->seconds is divided among the programs that are still to be run. A program runs until
  * its share is used or it has all its turns, but at least once after a warm-up, so that every
@@ -790,6 +791,12 @@ static trm_status measure_curves(links *l, trmi_text *out, trm_error *err) {
     TRMI_TRY(l->over ? TRM_OK : measure_updates(l, ADDING, crowd, out, err));
     TRMI_TRY(l->over ? TRM_OK : time_small(l, 16, CUT, &step, err));
     trmi_text_printf(out, "overhead %.3f\n", step * 1e6);
+    if (is_crowded(l) && !l->over) {
+        double refill, handover;
+        TRMI_TRY(trmi_link_benchmark_waits(l->probe, &refill, &handover, err));
+        trmi_text_printf(out, "refill %.3f\nhandover %.3f\n", crowd * refill * 1e6,
+                         crowd * handover * 1e6);
+    }
     return TRM_OK;
 }
 

@@ -586,7 +586,9 @@ trm_status trmi_op_benchmark_serve(trmi_op_benchmark *probe, trm_error *err) {
         switch (ask.what) {
         case REQUEST_OP:
             probe->footprint = ask.footprint;
+            probe->micros = ask.micros;
             status = run_op(probe, &ask, &time, &together, err);
+            probe->micros = 0;
             status = together ? TRM_OK : status; /* rank 0 gets the same */
             break;
         case REQUEST_LINKS:

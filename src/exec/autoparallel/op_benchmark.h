@@ -29,7 +29,7 @@ typedef struct trmi_op_benchmark {
      * borrowed. NULL: operators of micro-batches are not measured */
     const trm_graph *(*part)(void *context, int32_t micros, trm_error *err);
     void *context;
-    int32_t micros; /* rank 0: operators of `part` are measured; 0: those of `graph` */
+    int32_t micros;                    /* operators of `part` are measured; 0: those of `graph` */
     const char *backend, *tuning_file; /* as in trm_exec_options; borrowed */
     int threads;                       /* of a rank */
     int cores;                         /* CPUs of all ranks together: trmi_op_benchmark_cores */
@@ -116,7 +116,7 @@ trm_status trmi_op_benchmark_end(trmi_op_benchmark *probe, trm_error *err);
 
 /* Words in the first line of a description of measured links. Links whose description has other
  * words are measured anew: those of earlier versions lack curves. */
-#define TRMI_LINKS_FORM "(form 8)"
+#define TRMI_LINKS_FORM "(form 9)"
 /* Ends a description of links that the time limit has cut short, with the limit in seconds after
  * it. */
 #define TRMI_LINKS_CUT "# cut short by the limit of "
@@ -134,6 +134,11 @@ trm_status trmi_link_benchmark_estimate(trm_comm *comm, double *alpha, double *b
 /* link_benchmark.c: runs the part of trmi_link_benchmark of every rank; rank 0 writes the
  * text. */
 trm_status trmi_link_benchmark_run(trmi_op_benchmark *probe, trmi_text *out, trm_error *err);
+
+/* link_benchmark_waits.c: measures trmi_links.refill and .handover where ranks share cores, in CPU
+ * seconds of one rank. Collective; all ranks get the same. */
+trm_status trmi_link_benchmark_waits(trmi_op_benchmark *probe, double *refill, double *handover,
+                                     trm_error *err);
 
 /* op_benchmark_factors.c: times the update of an operator's weights under a strategy, with a
  * gradient in factors of `dtype`. Collective; *seconds is this rank's time, not that of the

@@ -35,15 +35,27 @@ void trmi_op_benchmark_close(trmi_op_benchmark *probe) {
     probe->block_bytes = 0;
 }
 
+/* Returns how many threads of ranks share a core of this host and take long turns on it; 1: none.
+ * Ranks of stages wait for a message after each action, so that the data of all ranks of the core
+ * lie between two uses of an operator's. */
+static int64_t ranks_of_core(const trmi_op_benchmark *probe) {
+    const int64_t threads = probe->comm != NULL && probe->micros == 0
+                                ? (int64_t)trm_comm_local_size(probe->comm) * probe->threads
+                                : 1;
+    return probe->cores > 0 && threads > probe->cores ? threads / probe->cores : 1;
+}
+
 /* Empties the caches as the rest of a training step would: reads a block as large as the data
- * that a step touches between two uses of the measured operator. The block stays allocated
- * between calls, and is made again when it is too small or when it leaves too little of the
- * memory limit for the operator. */
+ * that a step touches between two uses of the measured operator. Ranks that share a core take turns
+ * of many operators (cpu_turns.c), so that the data of one of them lie between two uses, and not
+ * those of all: together they read as much. The block stays allocated between calls, and is made
+ * again when it is too small or when it leaves too little of the memory limit for the operator. */
 void trmi_op_benchmark_sweep(trmi_op_benchmark *probe, int64_t own_bytes, int part) {
     /* Forward and backward touch an operator's data: on average half a step lies between two
      * uses. */
-    int64_t others = trmi_min_i64((probe->footprint - own_bytes) / 2 / part, SWEEP_MAX);
-    int64_t least = probe->footprint > 0 ? SWEEP_LEAST : SWEEP;
+    const int64_t sharing = ranks_of_core(probe), parts = trmi_max_i64(part, sharing);
+    int64_t others = trmi_min_i64((probe->footprint - own_bytes) / 2 / parts, SWEEP_MAX);
+    int64_t least = probe->footprint > 0 ? SWEEP_LEAST : SWEEP / sharing;
     size_t bytes = (size_t)(others > least ? others : least);
     /* The operator's own bytes count twice, because kernels have tables beside their data. */
     size_t rest = probe->limit > 2 * own_bytes ? (size_t)(probe->limit - 2 * own_bytes) : 0;

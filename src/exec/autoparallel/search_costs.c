@@ -154,9 +154,10 @@ static trm_shape local_shape(const trm_graph *g, const trmi_op *op, const trmi_m
     return trmi_box_shape(&box);
 }
 
-/* Writes the key of an operator under a strategy: "conv2d 89abcdef01234567 t1 x2 s24 p9
- * 32x64x56x56:1 ...": name, hash of the attributes, threads, ranks, footprint, version of the
- * measuring method, local shapes and types of the inputs. Returns false if `size` is too small. */
+/* Writes the key of an operator under a strategy: "conv2d 89abcdef01234567 t1 x2 s24 p10
+ * 32x64x56x56:1 ...": name, hash of the attributes, threads, ranks, footprint (s24m: of a
+ * micro-batch), version of the measuring method, local shapes and types of the inputs. Returns
+ * false if `size` is too small. */
 static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
                    const trmi_strategy *s, const trmi_costs *c, char *key, size_t size) {
     uint64_t h = trmi_hash(TRMI_HASH_BEGIN, &op->attrs, offsetof(trmi_attrs, attached));
@@ -164,8 +165,10 @@ static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
      * depends on little more. */
     int class =
         c->probe != NULL && c->probe->footprint > 0 ? ilogb((double)c->probe->footprint) : 0;
-    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d p9", trmi_op_def_of(op)->name,
-                                   (unsigned long long)h, c->threads, c->ranks, class);
+    const bool staged = c->probe != NULL && g != c->probe->graph;
+    size_t used =
+        (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d%s p10", trmi_op_def_of(op)->name,
+                         (unsigned long long)h, c->threads, c->ranks, class, staged ? "m" : "");
     for (int32_t i = 0; i < op->inputs_count && used < size; i++) {
         const trmi_value *v = trmi_input_of(g, op, i);
         char text[96] = "-";

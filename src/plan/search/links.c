@@ -14,7 +14,7 @@
  *                                                  sums (RANKS 1; bytes of gradients that are
  *                                                  added to those of earlier micro-batches)
  *      flops X | bytes X | speed X | overlap X | slowdown X | cores N | together N | load X |
- *      overhead US
+ *      overhead US | refill US | handover US
  *
  * A hardware file (plan/hardware/hardware.h) is a description, too: its levels, its rate of bf16
  * products at the longest point of its curve, its memory.
@@ -167,21 +167,21 @@ static trm_status parse_points(trmi_links *l, int number, const char *line, trm_
 
 /* Parses a line with a name and one number. */
 static trm_status parse_number(trmi_links *l, int number, const char *line, trm_error *err) {
-    char name
-        [16] = "",
-    rest[2],
-    form[96] =
-        "level, points, flops, bytes, speed, overlap, slowdown, cores, together, load or overhead";
+    char name[16] = "", rest[2],
+         form[112] =
+             "level, points, flops, bytes, speed, overlap, slowdown, cores, together, load, "
+             "overhead, refill or handover";
     double value = NAN, cores = l->cores, together = l->together;
     /* a number in the file: from `least` to `most`; *to receives it times `unit` */
     const struct {
         const char *name;
         double *to, least, most, unit;
-    } table[] = {{"flops", &l->flops, 1, 1e18, 1},         {"bytes", &l->bytes, 1, 1e18, 1},
-                 {"speed", &l->speed, 1e-6, 1e6, 1},       {"overlap", &l->overlap, 0, 1, 1},
-                 {"slowdown", &l->slowdown, 1, 1e6, 1},    {"cores", &cores, 1, 1e6, 1},
-                 {"together", &together, 1, 1e6, 1},       {"load", &l->load, 0, 1e6, 1},
-                 {"overhead", &l->overhead, 0, 1e12, 1e-6}};
+    } table[] = {{"flops", &l->flops, 1, 1e18, 1},          {"bytes", &l->bytes, 1, 1e18, 1},
+                 {"speed", &l->speed, 1e-6, 1e6, 1},        {"overlap", &l->overlap, 0, 1, 1},
+                 {"slowdown", &l->slowdown, 1, 1e6, 1},     {"cores", &cores, 1, 1e6, 1},
+                 {"together", &together, 1, 1e6, 1},        {"load", &l->load, 0, 1e6, 1},
+                 {"overhead", &l->overhead, 0, 1e12, 1e-6}, {"refill", &l->refill, 0, 1e12, 1e-6},
+                 {"handover", &l->handover, 0, 1e12, 1e-6}};
     int words_found = sscanf(line, "%15s %lf %1s", name, &value, rest);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         if (strcmp(table[i].name, name) != 0) {
@@ -308,10 +308,18 @@ static void middle_of(const trmi_links *list, int32_t count, size_t offset, trmi
     }
 }
 
+/* Returns the median of a number in all descriptions. offset: its position in trmi_links. */
+static double middle_number(const trmi_links *list, int32_t count, size_t offset) {
+    double seen[TRMI_LINKS_MEASUREMENTS];
+    for (int32_t k = 0; k < count; k++) {
+        seen[k] = *(const double *)(const void *)((const char *)&list[k] + offset);
+    }
+    return trmi_median(seen, count);
+}
+
 /* Contract in links.h. The median is taken point by point, because a disturbance seldom covers a
  * whole measurement. */
 void trmi_links_middle(const trmi_links *list, int32_t count, trmi_links *out) {
-    double overheads[TRMI_LINKS_MEASUREMENTS];
     count = count < TRMI_LINKS_MEASUREMENTS ? count : TRMI_LINKS_MEASUREMENTS;
     *out = list[0];
     for (int32_t i = 0; i < out->curves_count; i++) {
@@ -321,10 +329,9 @@ void trmi_links_middle(const trmi_links *list, int32_t count, trmi_links *out) {
     middle_of(list, count, offsetof(trmi_links, update), &out->update);
     middle_of(list, count, offsetof(trmi_links, sliced), &out->sliced);
     middle_of(list, count, offsetof(trmi_links, sums), &out->sums);
-    for (int32_t k = 0; k < count; k++) {
-        overheads[k] = list[k].overhead;
-    }
-    out->overhead = trmi_median(overheads, count);
+    out->overhead = middle_number(list, count, offsetof(trmi_links, overhead));
+    out->refill = middle_number(list, count, offsetof(trmi_links, refill));
+    out->handover = middle_number(list, count, offsetof(trmi_links, handover));
 }
 
 /* ---- prices ---- */
@@ -391,12 +398,26 @@ static const trmi_curve *curve_of(const trmi_links *l, trmi_move move, int32_t r
                                              : NULL;
 }
 
-/* Returns how much slower a group of n ranks is while all ranks of the mesh communicate than when
- * its curve was measured, because ranks share CPU cores. */
-static double crowd_factor(const trmi_links *l, double n) {
-    double ranks = trmi_mesh_ranks(l->mesh), cores = l->cores > 0 ? l->cores : 1e9,
-           then = l->together > 0 ? l->together : n;
+/* Returns how much slower `ranks` ranks are, because they share CPU cores, than those that ran
+ * while curves were measured: `n` where the description does not say how many. */
+static double crowd_factor(const trmi_links *l, double ranks, double n) {
+    double cores = l->cores > 0 ? l->cores : 1e9, then = l->together > 0 ? l->together : n;
     return fmax(1, ranks / cores) / fmax(1, then / cores);
+}
+
+/* Contract in links.h. */
+double trmi_links_handover(const trmi_links *l, int32_t ranks) {
+    return l->handover * crowd_factor(l, ranks, ranks);
+}
+
+/* Returns the seconds that ranks lose by a wait for a move that stands between two operators.
+ * Gradients and stored parameters are moved before and after all of them. */
+static double refill_of(const trmi_links *l, trmi_move move) {
+    return move == TRMI_MOVE_ALL_REDUCE || move == TRMI_MOVE_ALL_GATHER ||
+                   move == TRMI_MOVE_REDUCE_SCATTER || move == TRMI_MOVE_ALL_TO_ALL ||
+                   move == TRMI_MOVE_EXCHANGE
+               ? l->refill
+               : 0;
 }
 
 /* Returns the innermost level that contains a group of the axes; *sharing: number of ranks that
@@ -432,22 +453,23 @@ static const trmi_level *level_of(const trmi_links *l, uint32_t axes, double *sh
  * link were faster", without new measurements. */
 double trmi_links_seconds(void *context, trmi_move move, uint32_t axes, double bytes) {
     const trmi_links *l = context;
-    double n = trmi_mesh_group(l->mesh, axes), sharing;
+    double n = trmi_mesh_group(l->mesh, axes), ranks = trmi_mesh_ranks(l->mesh), sharing;
     double alpha_scale = l->scale_alpha > 0 ? l->scale_alpha : 1,
            beta_scale = l->scale_beta > 0 ? l->scale_beta : 1;
     /* A copy within a rank needs no link. */
     if (move == TRMI_MOVE_LOCAL || n < 2) {
         const trmi_curve *copy = curve_of(l, TRMI_MOVE_LOCAL, 1);
-        return copy != NULL ? trmi_curve_at(copy, bytes) * crowd_factor(l, 1)
+        return copy != NULL ? trmi_curve_at(copy, bytes) * crowd_factor(l, ranks, 1)
                             : bytes * (l->bytes > 0 ? 1 / l->bytes : 1 / 5e9);
     }
     /* measured curve */
     const trmi_curve *curve = curve_of(l, move, (int32_t)n);
     if (curve != NULL) {
-        double load = crowd_factor(l, n);
+        double load = crowd_factor(l, ranks, n);
         bool pairs = move == TRMI_MOVE_ALL_TO_ALL || move == TRMI_MOVE_EXCHANGE;
         double full = pairs ? bytes * n / (n - 1) : bytes, start = trmi_curve_at(curve, 0);
-        return load * (alpha_scale * start + beta_scale * (trmi_curve_at(curve, full) - start));
+        return load * (alpha_scale * start + beta_scale * (trmi_curve_at(curve, full) - start) +
+                       refill_of(l, move));
     }
     /* The model is alpha + beta of the level. */
     const trmi_level *level = level_of(l, axes, &sharing);

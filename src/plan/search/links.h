@@ -40,9 +40,13 @@ typedef struct trmi_links {
     int32_t curves_count;
     /* seconds of the optimiser by bytes of parameters; count 0 = not measured */
     trmi_curve update;
-    trmi_curve sliced;   /* the same for a rank's slice of parameters that all ranks read */
-    trmi_curve sums;     /* of adding gradients to those of earlier micro-batches, by bytes */
-    double overhead;     /* seconds of a step beside its operators and messages */
+    trmi_curve sliced; /* the same for a rank's slice of parameters that all ranks read */
+    trmi_curve sums;   /* of adding gradients to those of earlier micro-batches, by bytes */
+    double overhead;   /* seconds of a step beside its operators and messages */
+    /* seconds, of all ranks that share a core: what a wait costs, because other ranks fill the
+     * caches meanwhile; and one end of a message between stages, with half of such a wait and
+     * without copies. 0 = ranks share no cores, or not measured */
+    double refill, handover;
     double flops, bytes; /* per second, of one rank; 0 = measure this machine */
     double speed;        /* speed of a rank's operators relative to this machine's; 0 = 1 */
     double overlap;      /* fraction of the gradients' messages that run beside backward, 0 to 1 */
@@ -68,6 +72,9 @@ void trmi_links_local(trmi_links *out, int32_t ranks);
 /* Returns the seconds of a move of `bytes` over the mesh axes in `axes`; the callback for
  * trmi_prices.seconds. context: a trmi_links with its mesh set. */
 double trmi_links_seconds(void *context, trmi_move move, uint32_t axes, double bytes);
+/* Returns the seconds of one end of a message between stages where `ranks` ranks compute, beside
+ * its copies (trmi_links.handover). */
+double trmi_links_handover(const trmi_links *links, int32_t ranks);
 /* Computes, point by point, the median of up to TRMI_LINKS_MEASUREMENTS measurements of the same
  * curves; a point that only some curves reach takes the median of these. The other members are
  * copied from list[0]. */

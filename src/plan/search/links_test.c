@@ -18,11 +18,12 @@ static void the_median_of_each_point(void **state) {
     const trmi_links measurements[3] = {
         parse_links(
             "level host 2 5 4\npoints allreduce 2 4096:10 65536:20 1048576:90\npoints update 1 "
-            "4096:1 65536:8\npoints sums 1 4096:2 65536:6\noverhead 30\ncores 2\n"),
+            "4096:1 65536:8\npoints sums 1 4096:2 65536:6\noverhead 30\ncores 2\nrefill "
+            "90\nhandover 7\n"),
         parse_links("level host 2 5 4\npoints allreduce 2 4096:30 65536:31\npoints update 1 4096:3 "
-                    "65536:9\noverhead 10\n"),
+                    "65536:9\noverhead 10\nrefill 70\nhandover 5\n"),
         parse_links("level host 2 5 4\npoints allreduce 2 4096:12 65536:60\npoints update 1 4096:2 "
-                    "65536:4\noverhead 20\n"),
+                    "65536:4\noverhead 20\nrefill 80\nhandover 6\n"),
     };
     trmi_links middle;
     trmi_links_middle(measurements, 3, &middle);
@@ -35,6 +36,8 @@ static void the_median_of_each_point(void **state) {
     CHECK_CLOSE(middle.update.seconds[0], 2e-6, 1e-12);
     CHECK_CLOSE(middle.update.seconds[1], 8e-6, 1e-12);
     CHECK_CLOSE(middle.overhead, 20e-6, 1e-12);
+    CHECK_CLOSE(middle.refill, 80e-6, 1e-12);
+    CHECK_CLOSE(middle.handover, 6e-6, 1e-12);
     CHECK_CLOSE(middle.sums.seconds[1], 6e-6, 1e-12);
     assert_int_equal(middle.cores, 2);
     trmi_links_middle(measurements, 2, &middle);
@@ -85,8 +88,26 @@ static void groups_of_another_number_of_ranks(void **state) {
     assert_int_equal(links.curves_count, 9);
 }
 
+/* What a wait costs is part of moves between operators, not of copies and of gradients; with fewer
+ * ranks on the cores it costs less, and nothing where each has its own. */
+static void a_wait_on_shared_cores(void **state) {
+    (void)state;
+    trmi_links links = parse_links("level host 4 5 4\ncores 2\ntogether 4\nrefill 8\nhandover 6\n"
+                                   "points allreduce 4 4096:30 65536:40\n"
+                                   "points alltoall 2 4096:30 131072:40\n"
+                                   "points gradients 4 4096:30 65536:50\n"
+                                   "points copy 1 4096:1 65536:2\n");
+    CHECK_CLOSE(seconds_on(&links, "4", TRMI_MOVE_ALL_REDUCE), 48e-6, 1e-12);
+    CHECK_CLOSE(seconds_on(&links, "4", TRMI_MOVE_GRADIENTS), 50e-6, 1e-12);
+    CHECK_CLOSE(seconds_on(&links, "4", TRMI_MOVE_LOCAL), 2e-6, 1e-12);
+    CHECK_CLOSE(seconds_on(&links, "2", TRMI_MOVE_EXCHANGE), 24e-6, 1e-12);
+    CHECK_CLOSE(trmi_links_handover(&links, 4), 6e-6, 1e-12);
+    CHECK_CLOSE(trmi_links_handover(&links, 2), 3e-6, 1e-12);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_wait_on_shared_cores),
         cmocka_unit_test(groups_of_another_number_of_ranks),
         cmocka_unit_test(the_median_of_each_point),
         cmocka_unit_test(more_bytes_are_never_cheaper),

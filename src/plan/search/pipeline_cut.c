@@ -257,8 +257,9 @@ static int32_t list_edges(cutting *c, const trmi_pipe_cut *cut, double *backward
             behind[to] += costs->message(costs->context, stages, to, from, of->bytes);
         }
         if (edge.from != edge.to) {
-            backward[edge.from] += of->seconds;
-            backward[edge.to] += of->seconds;
+            double work = of->seconds - (from == to ? runs->handover : 0);
+            backward[edge.from] += work;
+            backward[edge.to] += work;
             c->edges[kept++] = edge;
         }
     }
@@ -489,12 +490,23 @@ static trm_status open_places(cutting *c, trmi_arena *scratch) {
     return made ? TRM_OK : TRMI_NO_MEMORY(c->err, "to cut stages");
 }
 
+/* Returns the least seconds of one micro-batch in which both sides of a cut copy and hand over what
+ * crosses it. */
+static double least_copied(const cutting *c) {
+    double least = INFINITY;
+    for (int32_t i = 1; i + 1 < c->n; i++) {
+        least = fmin(least, 2 * c->runs->copied[i]);
+    }
+    return least < INFINITY ? least : 0;
+}
+
 /* Returns the mean of all ranks' work in a step: where ranks share cores no step is shorter. Under
  * a limit of memory the parts of the least work need not fit, so that only atoms count. */
 static double mean_work(cutting *c) {
     double work = c->quick || c->runs->limit > 0 ? c->shape->micros * c->before[c->n - 1]
                                                  : least_of(c, 0, 0, c->n - 1, TRMI_LEAST_STEP);
-    return work / c->shape->stages;
+    int32_t crossed = c->shape->stages > 1 ? c->shape->stages * c->shape->chunks - 1 : 0;
+    return (work + c->shape->micros * crossed * least_copied(c)) / c->shape->stages;
 }
 
 /* Contract in pipeline_cut.h. Dynamic programming over the cuts between stages, from the last

@@ -102,7 +102,8 @@ static trmi_spread read_as(const pricing *p, int32_t n, int32_t input) {
     return read;
 }
 
-/* Adds a message; both virtual stages copy it, also where one rank has both. */
+/* Adds a message; both virtual stages copy it, also where one rank has both. Its two ends work for
+ * it where they are of two ranks. */
 static void add_edge(pricing *p, int32_t from, int32_t to, bool backward, double bytes) {
     int32_t stages = p->plan->shape.stages;
     p->edges[p->edges_count] =
@@ -115,7 +116,8 @@ static void add_edge(pricing *p, int32_t from, int32_t to, bool backward, double
                                             : p->costs->message(p->costs->context, stages,
                                                                 from % stages, to % stages, bytes)};
     p->bytes[p->edges_count++] = bytes;
-    double copy = trmi_price(&p->s->prices, &p->s->mesh, TRMI_MOVE_LOCAL, 0, bytes);
+    double copy = trmi_price(&p->s->prices, &p->s->mesh, TRMI_MOVE_LOCAL, 0, bytes) +
+                  (from % stages == to % stages ? 0 : p->costs->handover);
     trmi_pipe_run *sender = &p->plan->runs[from], *receiver = &p->plan->runs[to];
     sender->sent += from % stages == to % stages ? 0 : bytes;
     *(backward ? &sender->backward : &sender->forward) += copy;

@@ -34,7 +34,7 @@ static void measure_cut(trmi_runs *r, int32_t i) {
             last = edge->value;
             r->crossing[i] = r->crossing[i] > 0 ? fmin(r->crossing[i], bytes) : bytes;
             r->returns[i] = r->returns[i] || edge->gradient;
-            double copy = trmi_price(&s->prices, &s->mesh, TRMI_MOVE_LOCAL, 0, bytes);
+            double copy = trmi_price(&s->prices, &s->mesh, TRMI_MOVE_LOCAL, 0, bytes) + r->handover;
             r->copied[i] += (1 + edge->gradient) * copy;
             r->given[i] += copy;
         }
@@ -62,8 +62,9 @@ static trm_status list_shared(trmi_runs *r, trm_error *err) {
             double bytes = (double)trm_shape_count(&v->shape) * (double)trm_dtype_bytes(v->dtype) /
                            trmi_mesh_ranks(&s->mesh);
             if (*at > 0 && *at - 1 != n && r->shared_count < s->nodes_count) {
-                r->shared[r->shared_count++] = (trmi_shared_reader){
-                    *at - 1, n, bytes, trmi_price(&s->prices, &s->mesh, TRMI_MOVE_LOCAL, 0, bytes)};
+                double copy =
+                    trmi_price(&s->prices, &s->mesh, TRMI_MOVE_LOCAL, 0, bytes) + r->handover;
+                r->shared[r->shared_count++] = (trmi_shared_reader){*at - 1, n, bytes, copy};
             }
             *at = *at > 0 ? *at : n + 1;
         }

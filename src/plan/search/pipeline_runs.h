@@ -55,15 +55,16 @@ typedef struct trmi_runs {
     bool recompute;        /* blocks are made again in backward */
     double operator_bound; /* trmi_space_operator_bound */
     double limit;          /* bytes of a rank; 0 = none */
+    double handover;       /* trmi_pipe_costs.handover */
     double
         reserved[TRMI_STAGES_MAX]; /* part of the limit for what the runs of a stage do not count */
     int32_t *cuts;                 /* [cuts_count] 0, ..., nodes_count */
     int32_t cuts_count;
     double *crossing; /* [cuts_count] least bytes of the values that cross a cut */
     bool *returns;    /* [cuts_count] gradients cross it back */
-    double
-        *copied; /* [cuts_count] seconds that both sides of a cut copy, for each micro-batch ... */
-    double *given;              /* ... part of them in forward */
+    double *copied;   /* [cuts_count] seconds of each side of a cut for what crosses it, for each
+                  * micro-batch: copies and handovers ... */
+    double *given;    /* ... part of them in forward */
     trmi_shared_reader *shared; /* parameters that both sides of a cut read */
     int32_t shared_count;
     trmi_least_run *list; /* solved runs */

@@ -212,6 +212,7 @@ static trm_status open_space(searching *s, const trmi_pipe_row *row, trmi_runs *
     *runs = (trmi_runs){.space = *space,
                         .micros = row->shape.micros,
                         .recompute = row->shape.recompute,
+                        .handover = s->o->costs.handover,
                         .operator_bound = trmi_space_operator_bound(*space)};
     *out = runs;
     return TRM_OK;

@@ -42,6 +42,8 @@ typedef struct trmi_pipe_costs {
      * not */
     double (*meeting)(void *context, int32_t stages);
     void *context;
+    /* seconds of work of either end of a message beside its copies (trmi_links_handover) */
+    double handover;
     double overhead;     /* seconds of a step that no other item contains */
     double crowding;     /* threads of all ranks / their cores, as in trmi_pipeline_play */
     double memory_bytes; /* limit of a rank; 0 = none */

@@ -219,6 +219,7 @@ static void finds_the_optimum_of_small_cases(void **state) {
                                .costs = {.message = message_seconds,
                                          .meeting = k % 4 < 2 ? meeting_seconds : NULL,
                                          .overhead = 1e-5,
+                                         .handover = k % 2 == 1 ? 2e-6 : 0,
                                          .crowding = k % 3 == 2 ? 2 : 0},
                                .make_space = make_space,
                                .context = &n};

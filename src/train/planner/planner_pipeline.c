@@ -113,6 +113,7 @@ static trm_status settle_options(trm_planner *p, trmi_pipe_options *o, trm_error
         .costs = {.message = message_seconds,
                   .meeting = meeting_seconds,
                   .context = p,
+                  .handover = trmi_links_handover(&p->links, p->ranks),
                   .overhead = p->links.overhead,
                   .crowding = trmi_planner_crowding(p),
                   .memory_bytes = (double)p->model.exec.memory_bytes},
