@@ -185,6 +185,7 @@ typedef struct trmi_lag {
 typedef struct trmi_worker {
     uint32_t worker, incarnation;
     uint64_t dispatched; /* sequence of the last push given to the shards */
+    uint64_t begun;      /* last push that only some shards had when the server started; 0: none */
     int64_t clock;       /* batches whose pushes were given to the shards */
     int64_t done;        /* batches that all shards have logged: kept by a restart */
     bool active;         /* other workers wait for it (BOUNDED, SYNC) */

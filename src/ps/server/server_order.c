@@ -255,7 +255,9 @@ static void order_workers(const trm_ps_server *server, trmi_request *r) {
 
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
-/* HOLD: begins to hold pushes back and answers with the last push of each worker.
+/* HOLD: begins to hold pushes back and answers with the last push of each worker. One that only some
+ * shards had when this server started comes again: the snapshot waits for it as for one that
+ * another server has.
  *   errors  CANCELLED: not the chief; INVALID: no folder; TIMEOUT: another snapshot is under way */
 static void order_hold(trm_ps_server *server, trmi_request *r) {
     if (!trmi_chief_allows(server, r)) {
@@ -284,7 +286,8 @@ static void order_hold(trm_ps_server *server, trmi_request *r) {
     }
     for (int64_t i = 0; i < server->worker_count; i++) {
         const trmi_worker *w = &server->workers[i];
-        trmi_push_id id = {w->worker, w->incarnation, w->dispatched};
+        const uint64_t last = w->dispatched > w->begun ? w->dispatched : w->begun;
+        trmi_push_id id = {w->worker, w->incarnation, last};
         memcpy(r->trailer + (size_t)i * sizeof id, &id, sizeof id);
     }
     r->trailer_bytes = (size_t)server->worker_count * sizeof(trmi_push_id);

@@ -367,24 +367,39 @@ static void align_shards(trm_ps_server *server) {
 }
 
 /* Returns how many batches of a worker all shards have. */
-static int64_t count_finished_batches(const trm_ps_server *server, const trmi_window *w) {
-    int64_t least = w->clock;
-    for (uint32_t s = 1; s < server->shards; s++) {
-        const trmi_window *other = trmi_shard_window(server->runners[s].shard, w->worker);
-        least = trmi_min_i64(least, other == NULL ? 0 : other->clock);
+static int64_t count_finished_batches(const trm_ps_server *server, uint32_t worker) {
+    int64_t least = INT64_MAX;
+    for (uint32_t s = 0; s < server->shards; s++) {
+        const trmi_window *w = trmi_shard_window(server->runners[s].shard, worker);
+        least = trmi_min_i64(least, w == NULL ? 0 : w->clock);
     }
     return least;
 }
 
-/* Returns the last push of a worker up to which all pushes are on all shards. */
-static uint64_t find_settled_push(const trm_ps_server *server, const trmi_window *w) {
-    uint64_t least = w->base;
-    for (uint32_t s = 1; s < server->shards; s++) {
-        const trmi_window *other = trmi_shard_window(server->runners[s].shard, w->worker);
-        uint64_t base = other == NULL || other->incarnation != w->incarnation ? 0 : other->base;
-        least = base < least ? base : least;
+/* Returns the last push of a window. */
+static uint64_t find_last_push(const trmi_window *w) {
+    uint64_t last = w->base;
+    for (uint64_t i = 0; i < TRMI_WINDOW_PUSHES; i++) {
+        last = (w->bits >> i & 1) != 0 ? w->base + 1 + i : last;
     }
-    return least;
+    return last;
+}
+
+/* Finds the last push of a worker's life up to which all pushes are on all shards, and the last one
+ * that is at the end of some logs only. */
+static void find_last_pushes(const trm_ps_server *server, trmi_worker *worker) {
+    const trmi_window none = {.worker = worker->worker};
+    uint64_t settled = UINT64_MAX, least = UINT64_MAX, most = 0;
+    for (uint32_t s = 0; s < server->shards; s++) {
+        const trmi_window *w = trmi_shard_window(server->runners[s].shard, worker->worker);
+        w = w == NULL || w->incarnation != worker->incarnation ? &none : w;
+        const uint64_t last = find_last_push(w);
+        settled = w->base < settled ? w->base : settled;
+        least = last < least ? last : least;
+        most = last > most ? last : most;
+    }
+    worker->dispatched = settled;
+    worker->begun = most > least ? most : 0;
 }
 
 /* Declares on all shards the tables that any shard has: a table declared at the moment of death
@@ -418,6 +433,29 @@ static trm_status adopt_worker(trm_ps_server *server, uint32_t number, uint32_t 
     return TRM_OK;
 }
 
+/* Reads the workers: each shard keeps a window of the pushes that it has of them. The first push of
+ * a life may be on some shards only; in synchronous mode it is in no step then. */
+static trm_status adopt_windows(trm_ps_server *server, trm_error *err) {
+    const bool synchronous = server->options.mode == TRM_PS_SYNC;
+    for (uint32_t s = 0; s < (synchronous ? 1 : server->shards); s++) {
+        const trmi_shard *shard = server->runners[s].shard;
+        for (int64_t i = 0; i < shard->window_count; i++) {
+            const trmi_window *w = &shard->windows[i];
+            trmi_worker *worker = trmi_front_find(server, w->worker);
+            if (worker == NULL || worker->incarnation < w->incarnation) {
+                TRMI_TRY(adopt_worker(server, w->worker, w->incarnation, &worker, err));
+            }
+        }
+    }
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        trmi_worker *worker = &server->workers[i];
+        find_last_pushes(server, worker);
+        worker->done = count_finished_batches(server, worker->worker);
+        worker->clock = synchronous ? server->step : worker->done;
+    }
+    return TRM_OK;
+}
+
 /* Builds the front's state from the shards: tables, global step, workers with their clocks. */
 static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
     trmi_worker *worker;
@@ -439,14 +477,7 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
     }
     align_shards(server);
     atomic_store(&server->global_step, first->tick);
-    /* Read the workers: each shard keeps a window of the pushes that it has of them. */
-    for (int64_t i = 0; i < first->window_count; i++) {
-        const trmi_window *w = &first->windows[i];
-        TRMI_TRY(adopt_worker(server, w->worker, w->incarnation, &worker, err));
-        worker->dispatched = find_settled_push(server, w);
-        worker->done = count_finished_batches(server, w);
-        worker->clock = server->options.mode == TRM_PS_SYNC ? server->step : worker->done;
-    }
+    TRMI_TRY(adopt_windows(server, err));
     /* the members of an undecided step */
     for (uint32_t i = 0; i < server->last.count; i++) {
         const trmi_push_id *id = &server->last.members[i].id;

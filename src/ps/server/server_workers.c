@@ -75,7 +75,7 @@ trm_status trmi_front_life(trm_ps_server *server, trmi_worker *w, uint32_t incar
     }
     w->incarnation = incarnation;
     w->seen = trmi_os_now();
-    w->dispatched = 0;
+    w->dispatched = w->begun = 0;
     w->away = w->log_failed = false;
     w->log_is_old = true;
     trmi_last_step_new_life(server, w->worker, incarnation);

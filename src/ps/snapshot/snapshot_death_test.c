@@ -329,15 +329,15 @@ static void start_again_with(job *j, int servers) {
     join_worker(j, 0, NULL);
 }
 
-/* Checks that the folder, with its logs, has the rows of the servers. */
-static void check_folder(job *j, const float rows[KEYS * WIDTH]) {
+/* Checks that the folder, with its logs or without, has the rows of the servers. */
+static void check_folder(job *j, trm_switch logs, const float rows[KEYS * WIDTH]) {
     float values[WIDTH], slots[WIDTH];
     trm_row_info info;
     trm_ps_folder *f;
     trm_error err;
     int found = 0;
     CHECK_OK(trm_ps_flush(j->worker.client, &err), err);
-    CHECK_OK(trm_ps_folder_open(j->path, &(trm_ps_folder_options){0}, &f, &err), err);
+    CHECK_OK(trm_ps_folder_open(j->path, &(trm_ps_folder_options){.logs = logs}, &f, &err), err);
     for (uint64_t key = 0; key < KEYS; key++) {
         if (trm_ps_folder_row(f, 0, key, &info, values, slots, &err) == TRM_OK) {
             assert_memory_equal(values, rows + key * WIDTH, sizeof values);
@@ -366,7 +366,7 @@ static void a_number_that_was_given_up_is_not_used_again(void **state) {
         give_up(&j, server, 2 + server);
         take_steps(&j);
         worker_read_all(&j.worker, expected);
-        check_folder(&j, expected);
+        check_folder(&j, TRM_ON, expected);
         start_again_with(&j, 2);
         check_rows(&j, expected);
     }
@@ -401,7 +401,7 @@ static void a_checkpoint_without_memory_is_none(void **state) {
         trm_status status = trm_ps_checkpoint(j.worker.client, true, &result, &err);
         trmi_alloc_fail_after(0);
         assert_true(status == TRM_OK || status == TRM_NOMEM);
-        check_folder(&j, rows);
+        check_folder(&j, TRM_ON, rows);
         good = status == TRM_OK ? good + 1 : 0;
         assert_true(k < 1000);
     }
@@ -618,6 +618,91 @@ static void a_refused_push_of_a_next_life_ends_the_wait_for_the_earlier(void **s
     (void)state;
 }
 
+/* Nothing arrives over the connections that were made before, and then they break. */
+static _Atomic bool loses_answers;
+static _Atomic int breaks; /* connections made before the last break are broken */
+
+static trm_status lose_answer(wrapped_channel *channel, trm_error *err) {
+    if (channel->left < atomic_load(&breaks)) {
+        return TRMI_FAIL(err, TRM_PEER, "this connection is broken");
+    }
+    if (!atomic_load(&loses_answers)) {
+        return TRM_OK;
+    }
+    usleep(1000);
+    return TRMI_FAIL(err, TRM_TIMEOUT, "nothing arrives");
+}
+
+static trmi_channel *watch_answers(void *context, trmi_channel *channel) {
+    const channel_hooks hooks = {.before_receive = lose_answer};
+    wrapped_channel *watched = wrap_channel(channel, hooks, context);
+    watched->left = atomic_load(&breaks);
+    return &watched->base;
+}
+
+/* The worker sends its unanswered push again, when the snapshot has begun. */
+static void *send_again_late(void *context) {
+    trm_ps_client *client = context;
+    trm_error err;
+    usleep(300000);
+    atomic_store(&loses_answers, false);
+    atomic_fetch_add(&breaks, 1);
+    CHECK_OK(trm_ps_flush(client, &err), err);
+    return NULL;
+}
+
+static void await_push(trm_ps_server *server, uint32_t worker, int64_t batches) {
+    for (bool has = false; !has; usleep(1000)) {
+        pthread_mutex_lock(&server->mutex);
+        const trmi_worker *w = trmi_front_find(server, worker);
+        has = w != NULL && w->done == batches;
+        pthread_mutex_unlock(&server->mutex);
+    }
+}
+
+/* A server dies when one of its shards has a push, and the other one has not: started again, it
+ * takes no snapshot before the worker has sent the push again. `pushes`: of the worker's life. */
+static void a_half_push_is_in_no_snapshot(int64_t pushes, int shard) {
+    char name[64];
+    static job j, other;
+    static float rows[KEYS * WIDTH];
+    trm_error err;
+    pthread_t thread;
+    snprintf(name, sizeof name, "half-%d-%d", (int)pushes, shard);
+    begin_job(&j, name, (trm_ps_server_options){.servers = 1, .shards = 2, .workers = 2}, NULL);
+    take_steps(&j);
+    CHECK_OK(trm_ps_flush(j.worker.client, &err), err);
+    other = (job){.options = j.options, .server = {j.server[0]}, .number = 1};
+    join_worker(&other, 0, watch_answers);
+    for (; other.steps < pushes; other.steps++) {
+        worker_compute(&other.worker, 1, other.steps);
+        CHECK_OK(trm_ps_flush(other.worker.client, &err), err);
+        atomic_store(&loses_answers, other.steps + 1 == pushes);
+        CHECK_OK(trm_ps_push(other.worker.batch, NULL, &err), err);
+    }
+    await_push(j.server[0], 1, pushes);
+    trm_ps_server_stop(j.server[0]);
+    lose_last_push(j.path, (job_shard){.servers = 1, .shard = shard, .shards = 2});
+    start_server(&j, 0);
+    other.server[0] = j.server[0];
+    worker_read_all(&j.worker, rows); /* connects again */
+    assert_int_equal(pthread_create(&thread, NULL, send_again_late, other.worker.client), 0);
+    check_checkpoint(&j, false);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    worker_read_all(&j.worker, rows);
+    check_folder(&j, TRM_OFF, rows);
+    worker_leave(&other.worker);
+    end_job(&j);
+}
+
+static void half_pushes_are_in_no_snapshot(void **state) {
+    (void)state;
+    for (int shard = 0; shard < 2; shard++) {
+        a_half_push_is_in_no_snapshot(1, shard);
+        a_half_push_is_in_no_snapshot(3, shard);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_dies_as_a_snapshot_is_complete_goes_on),
@@ -633,6 +718,7 @@ int main(void) {
         cmocka_unit_test(room_is_of_workers_that_have_joined),
         cmocka_unit_test(a_refused_push_of_a_next_life_ends_the_wait_for_the_earlier),
         cmocka_unit_test(a_number_that_was_given_up_is_not_used_again),
+        cmocka_unit_test(half_pushes_are_in_no_snapshot),
     };
     return cmocka_run_group_tests_name("ps snapshots and deaths", tests, make_folder,
                                        remove_folder);
