@@ -173,6 +173,12 @@ def refused(function, sentence):
         assert sentence in error.message, error
     else:
         raise SystemExit('no error: ' + sentence)
+refused(trireme.Elastic, 'has an Elastic already')
+try:
+    job.recover('gone')
+    raise SystemExit('a text is accepted as cause')
+except TypeError as error:
+    assert 'cause: the Error of the operation that failed expected' in str(error), error
 assert trireme.distribute.size() == 1 and trireme.distribute.Communicator().size == 1
 del job
 model.train(until_step=3)

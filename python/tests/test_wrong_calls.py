@@ -418,3 +418,74 @@ def test_ctrl_c_in_an_inner_call_is_that_of_the_outer_one():
             raise trireme.Error('stopped on request after step 30', trireme._c.TRM_CANCELLED)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_daemon_thread_trains_at_the_end(tmp_path):
+    out = run_python(['-c', '''
+import threading, time
+import numpy as np, trireme
+from trireme import ops
+fields = {'image': ('float32', (3, 8, 8)), 'label': ('int32', ())}
+data = trireme.Dataset.samples(lambda i: (np.zeros((3, 8, 8), 'f4'), 0), 1000, fields).batch(10).prefetch(4, 2)
+model, begun = trireme.Model(lambda image: ops.mlp(image, [4], 10), data), threading.Event()
+threading.Thread(target=lambda: model.train(until_epoch=10 ** 6, callbacks=[lambda p: begun.set()]), daemon=True).start()
+other = trireme.Dataset.samples(lambda i: time.sleep(0.1) or np.zeros(1, 'f4'), 10 ** 6, {'x': ('float32', (1,))}).batch(2)
+threading.Thread(target=lambda: [other.next() for _ in range(10 ** 6)], daemon=True).start()
+begun.wait()
+print('ends')
+'''], tmp_path)
+    assert 'ends' in out and 'stopped on request' in out
+
+
+def test_a_handler_of_ctrl_c_of_the_programs_own_is_called(tmp_path):
+    out = run_python(['-c', '''
+import os, signal, threading
+import trireme
+from trireme import ops
+signal.signal(signal.SIGINT, lambda number, frame: print('heard'))
+model = trireme.Model(lambda image: ops.mlp(image, [4], 10), trireme.Dataset.open('synth', batch_size=8, shapes={'train_count': 80}))
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    model.train(until_epoch=10 ** 6)
+except KeyboardInterrupt as error:
+    print(error)
+'''], tmp_path)
+    assert out.count('heard') == 1 and 'stopped on request' in out
+
+
+def test_curves_leave_out_what_is_no_number():
+    history = trireme.History()
+    history.steps, history.losses = [1, 2, 3], [float('nan'), 2.0, float('inf')]
+    assert 'nan' not in history._repr_svg_() and 'inf' not in history._repr_svg_() and '>2<' in history._repr_svg_()
+    history.losses = [float('nan')] * 3
+    assert 'no loss is a finite number' in history._repr_svg_()
+
+
+def test_objects_of_other_kinds_are_named():
+    data, endless = trireme.Dataset.open('synth', batch_size=8, shapes={'train_count': 16}), iter(lambda: print, None)
+    model = trireme.Model(lambda image: ops.mlp(image, [4], 10), data)
+    with pytest.raises(trireme.Error, match='callbacks: found more than 16'):
+        model.train(until_step=1, callbacks=endless)
+    for wrong in ({'file': 'log.txt'}, {'every_seconds': '1'}):
+        with pytest.raises(TypeError, match='ProgressBar: .* expected, found'):
+            trireme.ProgressBar(**wrong)
+    with pytest.raises(TypeError, match='RunConfig: cluster: a Cluster expected'):
+        trireme.Estimator(print, config=trireme.RunConfig(cluster='host:1'))
+    estimator = trireme.Estimator(lambda mode, params: trireme.EstimatorSpec(lambda image: ops.mlp(image, [4], 10)))
+    with pytest.raises(TypeError, match='max_steps cannot be 2.5'):
+        trireme.train_and_evaluate(estimator, trireme.TrainSpec(lambda context: data, max_steps=2.5), None)
+    from trireme.compat.mindspore import install  # noqa: F401
+    import mindspore.dataset as ds
+    with pytest.raises(trireme.Error, match='column_names has 1 names'):
+        ds.NumpySlicesDataset((np.zeros((8, 3), 'f4'), np.zeros(8, 'i4')), column_names=['image'])
+
+
+def test_modules_and_datasets_of_torch_are_named():
+    torch = pytest.importorskip('torch')
+    data = trireme.Dataset.open('synth', batch_size=8, shapes={'train_count': 16})
+    with pytest.raises(TypeError, match='network: a function or a Module of trireme.nn'):
+        trireme.Model(torch.nn.Linear(3, 2), data)
+    with pytest.raises(TypeError, match='loss: a function or a Module of trireme.nn'):
+        trireme.Model(lambda image: ops.mlp(image, [4], 10), data, loss=torch.nn.CrossEntropyLoss())
+    with pytest.raises(trireme.Error, match='a DataLoader makes batches'):
+        trireme.Model('mlp', torch.utils.data.TensorDataset(torch.zeros(8, 3, 8, 8), torch.zeros(8, dtype=torch.long)))

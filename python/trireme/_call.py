@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import threading
+import time
 import weakref
 from ctypes import ArgumentError, byref, c_int32, c_void_p, string_at
 
@@ -20,14 +21,37 @@ _raised = {}
 _inside = threading.local()
 _receivers = []  # of each stopping() that is open, the signals that have come: those of an inner call are also those of the outer ones
 _living, _ending = weakref.WeakSet(), weakref.WeakSet()  # owners that end before the interpreter does; what is held of those that were closed
+_busy = {}  # of each call that runs: its owner, and all that it holds
 
 
 @atexit.register
 def end_all():
+    """A daemon thread may be in a call: its training is stopped. What it uses after 5 seconds still is not destroyed."""
+    for owner, _ in list(_busy.values()):
+        with contextlib.suppress(Error):
+            getattr(owner, 'request_stop', int)()
+    until = time.monotonic() + 5
+    while _busy and time.monotonic() < until:
+        time.sleep(0.01)
     for owner in list(_living):
         owner.close()
     for held in list(_ending):
-        held.end()
+        if not any(held in used for _, used in list(_busy.values())):
+            held.end()
+
+
+@contextlib.contextmanager
+def busy(owner, *held):
+    """While a call of an owner runs."""
+    key = object()
+    _busy[key] = owner, held
+    try:
+        yield
+    finally:
+        _busy.pop(key, None)
+
+
+os.register_at_fork(after_in_child=_busy.clear)  # a child has no threads of its parent
 
 
 def call(function, *arguments):
@@ -146,6 +170,10 @@ def deferring():
     signal.signal(signal.SIGINT, defer)
     try:
         yield
+    except Error:
+        if came and handler is not signal.default_int_handler:  # it gets its signal; Ctrl-C as such is this Error, with a KeyboardInterrupt
+            handler(signal.SIGINT, None)
+        raise
     finally:
         signal.signal(signal.SIGINT, handler)
         _inside.function = before

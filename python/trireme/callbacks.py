@@ -2,6 +2,8 @@
 """Callbacks of a training: Python objects with hooks, and the library's own."""
 import ctypes
 import inspect
+import itertools
+import math
 import sys
 import time
 
@@ -124,8 +126,8 @@ def set_callbacks(made, given, model, keep):
     """Fills in the callbacks of a struct from Callback objects, and functions that are called after each step."""
     listed = given is None or hasattr(given, '__iter__') and not isinstance(given, Callback)
     expect(listed, 'callbacks', 'a list of Callback objects and functions', given)
-    given = list(given or ())
-    need(len(given) <= len(made.callbacks), f'callbacks: found {len(given)}, expected at most {len(made.callbacks)}')
+    given = list(itertools.islice(given or (), len(made.callbacks) + 1))
+    need(len(given) <= len(made.callbacks), f'callbacks: found more than {len(made.callbacks)}, expected at most so many')
     for i, c in enumerate(given):
         if isinstance(c, type) and issubclass(c, Callback) or inspect.isfunction(c) and c.__module__.startswith('trireme.'):
             raise TypeError(f'callbacks: write {c.__name__}(), with brackets, in the list of callbacks')
@@ -163,6 +165,8 @@ class ProgressBar(Callback):
     """One line with step, loss and rate, renewed on a terminal; nothing elsewhere, and nothing on ranks other than 0."""
 
     def __init__(self, every_seconds=0.2, file=None):
+        expect(isinstance(every_seconds, (int, float)), 'ProgressBar: every_seconds', 'a number', every_seconds)
+        expect(file is None or hasattr(file, 'isatty'), 'ProgressBar: file', 'a text file', file)
         self.file, self.every, self.shown = file or sys.stderr, every_seconds, 0.0
 
     def on_begin(self, p):
@@ -196,13 +200,15 @@ class History(Callback):
         self.evaluations.append((p.global_step, p.evaluation))
 
     def _repr_svg_(self):
-        if not self.losses:
-            return '<svg xmlns="http://www.w3.org/2000/svg" width="480" height="40"><text x="8" y="24">no steps yet</text></svg>'
-        low, high = min(self.losses), max(self.losses)
+        curve = [(step, loss) for step, loss in zip(self.steps, self.losses) if math.isfinite(loss)]
+        if not curve:
+            words = 'no loss is a finite number' if self.losses else 'no steps yet'
+            return f'<svg xmlns="http://www.w3.org/2000/svg" width="480" height="40"><text x="8" y="24">{words}</text></svg>'
+        low, high = min(loss for _, loss in curve), max(loss for _, loss in curve)
         first, last = self.steps[0], max(self.steps[-1], self.steps[0] + 1)
-        stride = max(1, len(self.steps) // 1000)
+        stride = max(1, len(curve) // 1000)
         points = ' '.join(f'{50 + 420 * (s - first) / (last - first):.1f},{170 - 150 * (v - low) / ((high - low) or 1):.1f}'
-                          for s, v in list(zip(self.steps, self.losses))[::stride])
+                          for s, v in curve[::stride])
         return ('<svg xmlns="http://www.w3.org/2000/svg" width="480" height="200" font-family="sans-serif" font-size="11">'
                 f'<polyline fill="none" stroke="#1f77b4" points="{points}"/><text x="4" y="24">{high:.4g}</text>'
                 f'<text x="4" y="170">{low:.4g}</text><text x="50" y="192">step {first}</text>'

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from ctypes import byref
 
 from . import _c
-from ._call import Owner, call, deferring, guarded, plain_call, take
+from ._call import Owner, busy, call, deferring, guarded, plain_call, take
 from ._convert import (DTYPE_NAMES, argument, converted, described, dtype_number, enum, expect, np, options, plain, shape, sizes, takes, tensor, text, view,
                        whole_numbers)
 from ._library import Error, need
@@ -190,7 +190,7 @@ class Dataset(DatasetMethods, Owner):
         """The next batch as a dictionary of arrays, valid until the next call; None at the end of an epoch."""
         held = self.use()
         out = ctypes.POINTER(_c.trm_batch)()
-        with deferring() if self.own_functions else contextlib.nullcontext():
+        with deferring() if self.own_functions else contextlib.nullcontext(), busy(self, held):
             status = call(_c.trm_dataset_next, self.handle, byref(out))
         if status == _c.TRM_END:
             return None
@@ -339,7 +339,7 @@ def _field(name, value):
         except ValueError as error:  # lists of several lengths
             raise Error(f'Dataset.iterable: field {name!r}: no array ({error})') from None
     address, number, size, keep, _ = described(value, f'Dataset.iterable: field {name!r}')
-    need(size, f'Dataset.iterable: field {name!r}: a batch of samples is expected (found one number)')
+    need(size, f'Dataset.iterable: field {name!r}: a batch of samples is expected (found one number); a DataLoader makes batches')
     array = view(_c.trm_tensor(address, number, shape(size)), keep, True)
     if number == _c.TRM_FLOAT64 or number == _c.TRM_INT64 and name in ('label', 'targets'):
         number = _c.TRM_FLOAT32 if number == _c.TRM_FLOAT64 else _c.TRM_INT32

@@ -18,7 +18,7 @@ from ctypes import byref
 
 from . import _c, distribute
 from ._call import Owner, call, filled, take
-from ._convert import as_dict, options, takes
+from ._convert import as_dict, expect, options, takes
 from ._library import Error, need
 from ._methods import ElasticMethods
 from .callbacks import membership_dict
@@ -44,6 +44,7 @@ class Elastic(ElasticMethods, Owner):
         for name, value in [*as_dict(made).items(), *as_dict(made.join).items()]:
             need(not isinstance(value, (int, float)) or value >= 0,
                  f'Elastic: {name}: no number below 0 expected (found {value})')
+        need(distribute._job() is None, 'Elastic: this process has an Elastic already (found one that is not closed); use that, or close it and its models first')
         cluster = cluster or Cluster()
         self.handle = take(_c.trm_elastic_create, cluster.handle, byref(made))
         distribute.stay_apart(self)
@@ -99,6 +100,7 @@ class Elastic(ElasticMethods, Owner):
         cause: the Error of the operation that failed
         """
         given = None
+        expect(cause is None or isinstance(cause, Error), 'Elastic.recover: cause', 'the Error of the operation that failed', cause)
         if cause is not None:
             given = byref(_c.trm_error(status=cause.code, rank=cause.rank, message=cause.message.encode()[:215]))
         job = self.handle

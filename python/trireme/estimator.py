@@ -97,6 +97,7 @@ class Estimator(EstimatorMethods, Owner):
         expect(callable(model_fn), 'Estimator', 'a function model_fn', model_fn)
         expect(isinstance(config, RunConfig), 'Estimator: config', 'a RunConfig', config)
         self.keep, self.models = [model_fn, config, params], []
+        expect(config.cluster is None or isinstance(config.cluster, Cluster), 'RunConfig: cluster', 'a Cluster', config.cluster)
         self.cluster = config.cluster or Cluster()
         values = dict(config.values)
         if model_dir and values.setdefault('model_dir', model_dir) != model_dir:
@@ -149,7 +150,7 @@ def train_and_evaluate(estimator, train_spec, eval_spec=None):
     expect(eval_spec is None or isinstance(eval_spec, EvalSpec), 'train_and_evaluate', 'an EvalSpec', eval_spec)
     train, evaluation, keep = None, None, estimator.keep
     if train_spec is not None:
-        train = _c.trm_train_spec(_input_hook(train_spec.input_fn, estimator), None, train_spec.max_steps, train_spec.epochs)
+        train = fill(_c.trm_train_spec(_input_hook(train_spec.input_fn, estimator)), {'max_steps': train_spec.max_steps, 'epochs': train_spec.epochs}, keep)
         set_callbacks(train, train_spec.hooks, None, keep)
     if eval_spec is not None:
         evaluation = fill(_c.trm_eval_spec(_input_hook(eval_spec.input_fn, estimator)), eval_spec.values, keep)

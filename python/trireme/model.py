@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from ctypes import byref
 
 from . import _c, ops
-from ._call import Freed, Owner, call, deferring, guarded, interruptible, plain_call, stopping, take
+from ._call import Freed, Owner, busy, call, deferring, guarded, interruptible, plain_call, stopping, take
 from ._convert import expect, fill, np, optimizer_options, options, rate_options, takes, text, view
 from ._library import Error, need
 from ._methods import ContextMethods, ModelMethods
@@ -109,6 +109,8 @@ class Model(ModelMethods, Owner):
                'Model: metrics', f'at most {len(made.metrics)} Metric objects', metrics)
         for i, m in enumerate(metrics):
             made.metrics[i] = m.c_metric(self.keep, self)
+        for what, given in (('network', network), ('loss', loss)):
+            expect(not hasattr(given, 'named_parameters'), f'Model: {what}', 'a function or a Module of trireme.nn (torch.nn has other operators)', given)
         classes, stem = values.pop('classes', None), values.pop('stem', None)
         if isinstance(network, str):
             network = named_network(network, classes or self.data.class_count, stem)
@@ -136,7 +138,7 @@ class Model(ModelMethods, Owner):
         self.in_use, self.runs, self._failure = (held, None if data is None else data.use()), function, None
         error = None
         try:
-            with deferring():
+            with deferring(), busy(self, *self.in_use):
                 status = call(function, *arguments)
         except Error as caught:
             error = caught

@@ -182,6 +182,8 @@ def ImageFolderDataset(dataset_dir, num_shards=None, shard_id=None, shuffle=None
 
 
 def NumpySlicesDataset(data, column_names=('image', 'label'), num_shards=None, shard_id=None, shuffle=None, **more):
+    need(isinstance(data, dict) or len(data) == len(column_names),
+         f'NumpySlicesDataset: column_names has {len(column_names)} names (found {len(data)} arrays, expected as many)')
     return _Pipeline(_Dataset.arrays(data if isinstance(data, dict) else dict(zip(column_names, data))), num_shards, shard_id, shuffle,
                      **more)
 
