@@ -72,6 +72,23 @@ for mode in off limit other apart alone; do
 done
 TRIREME_SHARE_TENSORS=yes ranks 2 "$tests/shared_memory.py" off > "$work/log" 2>&1 && fail "TRIREME_SHARE_TENSORS=yes is accepted"
 grep -q "TRIREME_SHARE_TENSORS: no switch (found 'yes'" "$work/log" || { cat "$work/log"; fail "TRIREME_SHARE_TENSORS=yes is not named"; }
+# A setting of one rank alone that is wrong: all ranks are told at once.
+cat > "$work/setting.py" << 'END'
+import os, sys
+me = os.environ['RANK']
+if me == sys.argv[1]:
+    os.environ['TRIREME_STALL_SECONDS'] = 'soon'
+import torch.distributed as dist, torch_trireme
+try:
+    dist.init_process_group('trireme')
+except ValueError as error:
+    if f"torch_trireme: rank {sys.argv[1]}: TRIREME_STALL_SECONDS: no number of seconds (found 'soon'" in str(error):
+        print('told', flush=True)
+END
+for rank in 0 1; do
+    ranks 2 "$work/setting.py" $rank > "$work/log" 2>&1
+    [ "$(grep -o told "$work/log" | wc -l)" = 2 ] || { cat "$work/log"; fail "a wrong setting of rank $rank is not told to both ranks"; }
+done
 for how in KILL STOP; do
     mkdir "$work/lost.$how"
     ranks 3 "$tests/lost_rank.py" $how "$work/lost.$how" > "$work/log" 2>&1 && fail "a job whose rank was lost by $how ends well"

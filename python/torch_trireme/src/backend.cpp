@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -449,20 +450,32 @@ void Backend::reduce_list(Tensors tensors, const ReduceOp &op, const char *title
   }
 }
 
-// The sum of sparse tensors: indices and values of all ranks one after the other, coalesced.
+// The sum of sparse tensors: indices and values of all ranks one after the other, coalesced. First the ranks compare the forms.
 void Backend::reduce_sparse(Tensors tensors, const char *title) {
   at::Tensor sum = tensors[0];
   for (size_t i = 1; i < tensors.size(); i++) {
     sum = sum + tensors[i];
   }
   sum = sum.coalesce();
-  at::Tensor count = at::empty({1}, at::kLong), counts = at::empty({size_}, at::kLong);
-  count.fill_(sum._nnz());
-  gather_all(counts, count, title);
+  constexpr int64_t kMostDimensions = 16;
+  TORCH_CHECK(sum.dim() <= kMostDimensions, title, ": a sparse tensor of at most ", kMostDimensions, " dimensions is needed; found ", sum.dim());
+  std::vector<int64_t> form{sum._nnz(), static_cast<int64_t>(sum.scalar_type()), sum.sparse_dim(), sum.dim()};
+  form.insert(form.end(), sum.sizes().begin(), sum.sizes().end());
+  form.resize(4 + kMostDimensions);
+  at::Tensor forms = at::empty({size_, static_cast<int64_t>(form.size())}, at::kLong);
+  gather_all(forms, at::tensor(form, at::kLong), title);
+  for (int r = 0; r < size_; r++) {
+    const int64_t *theirs = forms[r].data_ptr<int64_t>();
+    if (!std::equal(form.begin() + 1, form.end(), theirs + 1)) {
+      C10_THROW_ERROR(DistBackendError, c10::str("trireme: ", title, ": ranks disagree: rank ", r, " has a sparse tensor of size ", at::IntArrayRef(theirs + 4, theirs[3]), " and type ",
+                                                 static_cast<at::ScalarType>(theirs[1]), ", rank ", rank_, " one of size ", sum.sizes(), " and type ", sum.scalar_type(),
+                                                 "; sizes, types and numbers of sparse dimensions must be equal"));
+    }
+  }
   at::Tensor indices = sum._indices().t().contiguous(), values = sum._values().contiguous();
   Tensors all_indices, all_values;
   for (int r = 0; r < size_; r++) {
-    std::vector<int64_t> i{counts[r].item<int64_t>(), indices.size(1)}, v = values.sizes().vec();
+    std::vector<int64_t> i{forms[r][0].item<int64_t>(), indices.size(1)}, v = values.sizes().vec();
     v[0] = i[0];
     all_indices.push_back(at::empty(i, indices.options()));
     all_values.push_back(at::empty(v, values.options()));

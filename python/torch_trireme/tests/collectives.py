@@ -153,6 +153,8 @@ def wrong():
             (lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2)), 'scalar type'),
             (lambda: dist.all_reduce(torch.tensor([True]), dist.ReduceOp.AVG), 'with boolean tensors'),
             (lambda: dist.all_reduce(torch.eye(3).to_sparse(), dist.ReduceOp.MAX), 'sparse'),
+            (lambda: dist.all_reduce(torch.eye(3 + r % 2).to_sparse()), 'sparse tensor of size'),
+            (lambda: dist.all_reduce(torch.eye(3, dtype=[torch.float32, torch.float64][r % 2]).to_sparse()), 'and type'),
             (lambda: dist.all_reduce([1.0, 2.0]), 'of type torch.Tensor'),
             (lambda: dist.broadcast(one, src=n), 'root rank'),
             (lambda: dist.reduce(one, dst=n), 'root rank'),
@@ -178,6 +180,7 @@ def wrong():
             (lambda: torch_trireme.empty(2 ** 62, 2), 'fewer than 2^63 bytes'),
             (lambda: torch_trireme.empty(2 ** 45), 'no shared memory for'),
             (lambda: torch_trireme.share_memory(-1), 'share_memory'),
+            (lambda: torch_trireme.share_memory(2 ** 70), 'share_memory: least: a number of bytes expected'),
             (lambda: torch_trireme.engine('world'), "no process group of this rank (found 'world')")):
         try:
             call()

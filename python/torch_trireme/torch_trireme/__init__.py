@@ -137,9 +137,17 @@ def _wait_for(store, keys, until, missing):
         pause = min(0.05, 2 * pause)
 
 
+def _settings(me):
+    """(seconds without a heartbeat, whether tensors are shared) of this rank's environment."""
+    try:
+        return _stall_seconds(), _shares_tensors()
+    except ValueError as error:
+        raise ValueError(f'torch_trireme: rank {me}: {error}') from None
+
+
 def _meet(store, me, ranks, seconds, place_of):
-    """The ranks of a group meet in its store. Returns (hosts of the ranks, what place_of(hosts) returned on the first rank). Lists that
-    differ and ranks that do not come are an error that names them. A process that is not in its own list does not get here: PyTorch does not
+    """The ranks of a group meet in its store. Returns (hosts of the ranks, what place_of(hosts) returned on the first rank, the settings). Lists
+    that differ, wrong settings of a rank and ranks that do not come are an error that names them, on all ranks. A process that is not in its own list does not get here: PyTorch does not
     tell its backend."""
     until, leader = time.monotonic() + seconds, ranks[0]
     verdict, refusal = f'{leader}/verdict', f'{leader}/refusal'
@@ -155,9 +163,10 @@ def _meet(store, me, ranks, seconds, place_of):
         late = [rank for rank in ranks if not store.check([f'rank/{rank}'])] or [leader]
         return (f'rank {me} is in init_process_group or new_group of ranks {ranks}, where {", ".join(f"rank {rank}" for rank in late)} did not '
                 f'come; each of these ranks calls it, with these ranks and in the same order among its groups')
-    store.set(f'rank/{me}', json.dumps({'ranks': ranks, 'host': _host()}))
     hosts = {}
     try:
+        settings = _settings(me)  # before the others count on this rank
+        store.set(f'rank/{me}', json.dumps({'ranks': ranks, 'host': _host()}))
         while me == leader and len(hosts) < len(ranks):
             found = _wait_for(store, lambda: [refusal] + [f'rank/{rank}' for rank in ranks if rank not in hosts], until, missing)
             if found == refusal:
@@ -166,8 +175,7 @@ def _meet(store, me, ranks, seconds, place_of):
             hosts[rank] = host_of(rank)
         if me == leader:
             store.set(verdict, json.dumps({'hosts': hosts, 'place': place_of(hosts)}))
-        else:
-            _wait_for(store, lambda: [f'rank/{leader}'], until, missing)
+        elif _wait_for(store, lambda: [f'rank/{leader}', verdict], until, missing) != verdict:
             host_of(leader)
     except ValueError as error:
         store.set(verdict if me == leader else refusal, json.dumps({'error': str(error)}) if me == leader else str(error))
@@ -176,7 +184,7 @@ def _meet(store, me, ranks, seconds, place_of):
     found = json.loads(store.get(verdict))
     if 'error' in found:
         raise ValueError(found['error'])
-    return list(found['hosts'].values()), found['place']
+    return list(found['hosts'].values()), found['place'], settings
 
 
 def _create(options, backend_options=None):
@@ -187,7 +195,6 @@ def _create(options, backend_options=None):
     if not seconds >= 0:
         raise ValueError(f'torch_trireme: no time for the group (found a timeout of {seconds:g} s, expected at least 0)')
     folder = tempfile.mkdtemp(prefix='trireme-torch-')
-    shares = _shares_tensors()
 
     def place_of(hosts):
         together = len(set(hosts.values())) == 1
@@ -195,12 +202,12 @@ def _create(options, backend_options=None):
     try:
         # a group that is made again finds the keys of the one before in the store
         times = options.store.add(f'trireme/times/{ranks[rank]}', 1)
-        hosts, place = _meet(dist.PrefixStore(f'trireme/{times}', options.store), ranks[rank], ranks, seconds, place_of)
+        hosts, place, (stall, shares) = _meet(dist.PrefixStore(f'trireme/{times}', options.store), ranks[rank], ranks, seconds, place_of)
         token = os.path.join(folder, 'token')
         with open(os.open(token, os.O_CREAT | os.O_WRONLY, 0o600), 'wb') as f:
             f.write(bytes.fromhex(place['token']))
-        backend = _backend.create(rank, size, place['rendezvous'], token, seconds, str(options.group_id or 'world'),
-                                  os.environ.get('TRIREME_ENGINE', ''), _stall_seconds())
+        backend = _backend.create(rank, size, place['rendezvous'], token, seconds, f'group {options.group_id}' if options.group_id else 'world',
+                                  os.environ.get('TRIREME_ENGINE', ''), stall)
         if shares and hosts.count(_host()) > 1 and 'shm' in _backend.engine(backend):
             _backend.share_memory(backend, LEAST, False, False)
         return backend
@@ -229,7 +236,7 @@ def share_memory(least=LEAST, group=None):
     """Puts all tensors of at least `least` bytes that PyTorch makes from now on into memory that the ranks of the host share, not only
     those of sizes that collectives use. For groups other than the first one, smaller tensors, and large buffers of which collectives use
     slices. Not collective. A forked child (DataLoader) copies all of them."""
-    if not isinstance(least, int) or least < 0:
+    if not isinstance(least, int) or not 0 <= least < 1 << 63:
         raise ValueError(f'torch_trireme.share_memory: least: a number of bytes expected, found {least!r}')
     _backend.share_memory(_of(group), least, True, True)
 
