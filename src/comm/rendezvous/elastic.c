@@ -359,25 +359,35 @@ static trm_status prepare_meeting(epoch_meeting *m, trmi_join *join, trm_error *
     return TRM_OK;
 }
 
-/* Contract in elastic.h. Before a change, and on the process itself, all errors are their own. */
-trm_status trmi_elastic_excuse_newcomer(trm_elastic *e, trm_status status, trm_error *err) {
-    pthread_mutex_lock(&e->lock);
-    const bool names = e->base.list != NULL && err->rank >= 0 && err->rank < e->now.count;
-    const uint64_t id = names ? e->now.list[err->rank].id : e->me.id;
-    const bool excused = status != TRM_OK && id != e->me.id &&
-                         trmi_members_find(&e->base, e->me.id) >= 0 &&
-                         trmi_members_find(&e->base, id) < 0;
-    pthread_mutex_unlock(&e->lock);
-    if (!excused) {
-        return status;
+/* Returns the id of the process that a failure names and without which the ranks go on; 0: none.
+ * That is one that has come since the change began, and has failed for want of memory or
+ * descriptors. While the ranks meet, INVALID says that options differ: a member suspects the one
+ * that is named; one that comes does so, too, unless that is rank 0, where it finds its own
+ * difference first, because processes that come are behind the members. members: the ranks that
+ * err->rank numbers. */
+static uint64_t find_suspect(const trm_elastic *e, const trmi_members *members, bool meets,
+                             trm_status status, const trm_error *err) {
+    if (status == TRM_OK || e->base.list == NULL || err->rank < 0 || err->rank >= members->count) {
+        return 0;
     }
-    err->status = TRM_PEER;
-    return TRM_PEER;
+    const uint64_t id = members->list[err->rank].id;
+    const bool is_member = trmi_members_find(&e->base, e->me.id) >= 0;
+    const bool came = trmi_members_find(&e->base, id) < 0 && status != TRM_PEER;
+    const bool differs = meets && status == TRM_INVALID && (is_member || err->rank > 0);
+    return id != e->me.id && ((is_member && came) || differs) ? id : 0;
 }
 
-/* Meets the ranks of the present epoch and makes their communicator. *misfit: id of a process whose
- * options differ; 0: none. */
-static trm_status meet_members(trm_elastic *e, uint64_t *misfit, trm_error *err) {
+trm_status trmi_elastic_excuse_newcomer(trm_elastic *e, trm_status status, trm_error *err) {
+    pthread_mutex_lock(&e->lock);
+    const bool excused = find_suspect(e, &e->now, false, status, err) != 0;
+    pthread_mutex_unlock(&e->lock);
+    err->status = excused ? TRM_PEER : err->status;
+    return excused ? TRM_PEER : status;
+}
+
+/* Meets the ranks of the present epoch and makes their communicator. *suspect: id of the process
+ * without which they go on (find_suspect); 0: none. */
+static trm_status meet_members(trm_elastic *e, uint64_t *suspect, trm_error *err) {
     epoch_meeting m = {.e = e, .now = {.ballot = -1}, .asked = trmi_os_now()};
     trmi_join join;
     pthread_mutex_lock(&e->lock);
@@ -387,15 +397,10 @@ static trm_status meet_members(trm_elastic *e, uint64_t *misfit, trm_error *err)
     status = status == TRM_OK ? trmi_side_meet(&join, &e->bootstrap, err) : status;
     status =
         status == TRM_OK ? trm_comm_create(e->bootstrap, &e->options.comm, &e->comm, err) : status;
-    /* The first difference that a process finds is at rank 0 if its own options are wrong:
-     * processes that come are behind the members. */
-    const bool is_other = e->membership.epoch > 0 || (m.now.epoch > 1 && err->rank > 0);
-    if (status == TRM_INVALID && is_other && err->rank >= 0 && err->rank < m.now.count) {
-        /* a process has come with other options than the ranks have: they go on without it */
-        *misfit = m.now.list[err->rank].id;
+    *suspect = find_suspect(e, &m.now, true, status, err);
+    if (*suspect != 0) {
         status = err->status = TRM_PEER;
     }
-    status = trmi_elastic_excuse_newcomer(e, status, err);
     if (status == TRM_OK) {
         e->membership.epoch = m.now.epoch;
         e->membership.rank = e->bootstrap->rank;
@@ -550,9 +555,11 @@ trm_status trm_elastic_recover(trm_elastic *e, const trm_error *cause, trm_error
     uint64_t suspect = abandon_epoch(e, &before, &why);
     suspect = suspect != 0 ? suspect : e->suspect;
     e->suspect = 0;
-    trm_status status = begin_epoch(e, suspect, err);
+    const bool alone = e->base.list == NULL; /* this call is the whole change */
+    trm_status status = alone ? trmi_members_copy(&e->base, &before, err) : TRM_OK;
+    status = status == TRM_OK ? begin_epoch(e, suspect, err) : status;
     if (status == TRM_OK) {
-        describe_change(e, e->base.list != NULL ? &e->base : &before);
+        describe_change(e, &e->base);
         settle_wish(e);
         e->membership.seconds = trmi_os_now() - begin;
     } else {
@@ -560,6 +567,9 @@ trm_status trm_elastic_recover(trm_elastic *e, const trm_error *cause, trm_error
         if (status == TRM_END) { /* a launcher must not take its good end for that of the job */
             trmi_place_add_left(&e->place->place);
         }
+    }
+    if (alone) {
+        trmi_elastic_end_change(e);
     }
     trmi_members_free(&before);
     return status;
