@@ -224,6 +224,35 @@ grep '"event":"membership"' out.txt | grep -v '"lost":\[\],' > refused.txt && fa
 kill -TERM $job # SIGINT is ignored by what a script has started in the background
 end_job
 
+# A job begins with one rank. Three processes with its variables join it; they are killed, and the first one goes on alone, with the bits of
+# one process.
+grown="train mlp --data synth --image-size 32 --epochs 100000 --eval-every-epochs 0 --log-every 1 --json --deterministic strict --global-batch 32"
+: > out.txt
+# shellcheck disable=SC2086
+"$trireme" $grown -n 1 --elastic 1:4 --output grown > out.txt 2> err.txt &
+job=$!
+wait_for '"event":"step"'
+hands=
+for i in 1 2 3; do
+    # shellcheck disable=SC2046,SC2086
+    env $(grep ^TRIREME_ grown/logs/device0/env0.log) "$trireme" $grown -n 1 --elastic 1:4 --output grown > "hand$i.txt" 2>&1 &
+    hands="$hands $!"
+    disown $!
+done
+wait_for '"event":"membership".*"ranks":4,"spare":0'
+wait_for_steps "$(grep -c '"event":"step"' out.txt)"
+# shellcheck disable=SC2086
+kill -KILL $hands
+wait_for '"event":"membership".*"ranks":1,"spare":0,"lost":\[[123], [123], [123]\],"left":\[\],"joined":\[\],"redone_steps":[01],'
+wait_for_steps "$(grep -c '"event":"step"' out.txt)"
+kill -TERM $job
+end_job
+[ $code = 143 ] || fail "one rank grows: exit code $code, 143 expected: $(cat err.txt)"
+end=$(sed -n 's/.*"event":"done".*"global_step":\([0-9]*\).*/\1/p' grown/run.jsonl)
+# shellcheck disable=SC2086
+"$trireme" $grown --steps "${end:-1}" --output grown-one > out.txt 2>&1 || fail "one rank: $(tail -n 2 out.txt)"
+cmp "grown-one/ckpt-$end/model.safetensors" "grown/ckpt-$end/model.safetensors" || fail "one rank grows: other weights: $(cat err.txt)"
+
 # A program of its own loop and the three calls: a rank is killed, another one leaves, and the last one cannot leave: the job ends. The
 # weights are those of one process after as many steps, but for the order of sums.
 loop=${TRIREME_BUILD:?}/examples/elastic_loop

@@ -100,8 +100,8 @@ typedef struct trm_cluster_info {
     bool one_console;    /* mpirun, srun, torchrun: the output of all ranks is shown as one text */
     bool rank_later;     /* CM_* without RANK_ID: rank is -1 until the rendezvous assigns it */
     const char *model_dir; /* TF_CONFIG's model_dir; NULL = none */
-    /* address on which rank 0 listens: "host:port", "unix:PATH", "file:PATH"; NULL when size is 1
-     * or no source names an address */
+    /* address on which rank 0 listens: "host:port", "unix:PATH", "file:PATH"; NULL where no source
+     * names one (for one rank: no flag and no TRIREME_RENDEZVOUS) */
     const char *rendezvous;
     int32_t rendezvous_ports; /* consecutive ports to try, from the one in `rendezvous` */
     const char *token_file;   /* NULL = none */

@@ -644,7 +644,7 @@ class trm_cluster_info(Structure):
     one_console: mpirun, srun, torchrun: the output of all ranks is shown as one text
     rank_later: CM_* without RANK_ID: rank is -1 until the rendezvous assigns it
     model_dir: TF_CONFIG's model_dir; NULL = none
-    rendezvous: address on which rank 0 listens: "host:port", "unix:PATH", "file:PATH"; NULL when size is 1 or no source names an address
+    rendezvous: address on which rank 0 listens: "host:port", "unix:PATH", "file:PATH"; NULL where no source names one (for one rank: no flag and no TRIREME_RENDEZVOUS)
     rendezvous_ports: consecutive ports to try, from the one in `rendezvous`
     token_file: NULL = none
     algorithm: HCCL_ALGO, the default of trm_comm_options.algorithm; NULL = none

@@ -183,12 +183,19 @@ static trm_status check_groups(const app_context *app, trm_error *err) {
                      ranks, ranks, (long long)app->o.ranks);
 }
 
+/* Returns whether this process is one of several ranks, or the first one of an elastic job that
+ * others may join. */
+static bool has_ranks(const app_context *app, const trm_cluster *cluster) {
+    const trm_cluster_info *me = trm_cluster_get(cluster);
+    return me->size > 1 || (app->o.elastic != NULL && me->rendezvous != NULL);
+}
+
 /* Contract in app.h. All checks run in this one process, so that a wrong option costs no job. */
 trm_status app_launch_self(app_context *app, app_check *check, bool *launched, int *code,
                            trm_error *err) {
     trm_cluster *cluster;
     *launched = false;
-    if (app->o.ranks <= 1) {
+    if (app->o.ranks < 1 || (app->o.ranks == 1 && app->o.elastic == NULL)) {
         return TRM_OK;
     }
     /* A rank table alone does not make a process a rank: RANK_ID or the like must determine
@@ -199,9 +206,10 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
         return status;
     }
     int32_t size = trm_cluster_get(cluster)->size;
+    const bool is_rank = has_ranks(app, cluster);
     trm_cluster_destroy(cluster);
     /* this process is a rank of the job already */
-    if (size == app->o.ranks) {
+    if (size == app->o.ranks && is_rank) {
         return TRM_OK;
     }
     if (size > 1) {
@@ -305,10 +313,11 @@ trm_status app_join(app_context *app, trm_error *err) {
     /* this process is MindSpore's scheduler, a role that does not train, or a rank */
     if (me->role == TRM_ROLE_SCHEDULER) {
         status = wait_as_scheduler(app, cluster, err);
-    } else if (me->size > 1 && me->role != TRM_ROLE_WORKER && me->role != TRM_ROLE_CHIEF) {
+    } else if (has_ranks(app, cluster) && me->role != TRM_ROLE_WORKER &&
+               me->role != TRM_ROLE_CHIEF) {
         status = app_fail(err, TRM_INVALID, "%s makes this process a %s, which does not train",
                           me->source, trm_role_name(me->role));
-    } else if (me->size > 1) {
+    } else if (has_ranks(app, cluster)) {
         status = meet_ranks(app, cluster, err);
         if (status == TRM_OK && app_rank(app) == 0) {
             app_output_show(); /* of an elastic job whose rank 0 has died before */

@@ -299,9 +299,10 @@ static void hash_text(const char *text, uint8_t out[32]) {
 
 /* Decides where rank 0 listens, unless a flag or TRIREME_RENDEZVOUS says it: at a unix socket for a
  * job on one host, otherwise at the address that the source names. Also computes the job's key and
- * finds the token file. */
+ * finds the token file. claimed: a source makes this process a rank. */
 static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_environment *env,
-                                   const trmi_claim *claim, trm_cluster *cluster, trm_error *err) {
+                                   const trmi_claim *claim, bool claimed, trm_cluster *cluster,
+                                   trm_error *err) {
     trm_cluster_info *info = &cluster->info;
     /* A flag has priority over the variable. */
     const char *stated =
@@ -320,8 +321,8 @@ static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_en
     if (token != NULL && (info->token_file = trmi_arena_strdup(&cluster->arena, token)) == NULL) {
         return TRMI_NO_MEMORY(err, "for the cluster description");
     }
-    /* One rank meets no other. */
-    if (info->size == 1) {
+    /* One rank meets no other, but processes may join an elastic job of it. */
+    if (info->size == 1 && (stated == NULL || !claimed)) {
         return TRM_OK;
     }
     if (stated != NULL) {
@@ -487,7 +488,7 @@ static trm_status resolve_cluster(const trm_cluster_flags *flags, const trmi_env
     TRMI_TRY(place_device(env, cluster, err));
     place_role(winner, cluster);
     TRMI_TRY(trmi_take_hccl(env, cluster, err));
-    return place_rendezvous(flags, env, winner, cluster, err);
+    return place_rendezvous(flags, env, winner, winner != &single, cluster, err);
 }
 
 /* Lists the warnings of the rank table after those of the description. */

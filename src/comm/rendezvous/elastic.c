@@ -144,6 +144,7 @@ static trm_status create_elastic(const trm_cluster *cluster, const trm_elastic_o
     e->base.ballot = -1;
     e->vote = TRMI_VOTE_NONE;
     e->meeting.lock_fd = -1;
+    e->held = TRMI_RECEPTION_CLOSED;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&e->lock, NULL);
@@ -152,6 +153,10 @@ static trm_status create_elastic(const trm_cluster *cluster, const trm_elastic_o
     *out = e;
     TRMI_TRY(TRMI_NEW(err, e->place, 1, "for an elastic job"));
     TRMI_TRY(trmi_side_prepare(cluster, &e->options.join, e->place, err));
+    const trm_cluster_info *info = trm_cluster_get(cluster);
+    if (info->size == 1 && info->rendezvous != NULL) { /* others may join it there */
+        TRMI_TRY(trmi_side_find_place(cluster, e->place, err));
+    }
     e->options.join = e->place->options; /* with defaults */
     trmi_process_describe(&e->options.join, &e->me);
     return trmi_net_random(&e->me.id, sizeof e->me.id, err);
@@ -235,6 +240,8 @@ trm_status trm_elastic_create(const trm_cluster *cluster, const trm_elastic_opti
         join.running = take_running;
         join.running_context = e;
         begin_early(e, &join);
+        join.holds = join.hello.size == 1 && join.place.text[0] != '\0' ? &e->held : NULL;
+        join.lasting = e->place;
         status = trmi_side_join(cluster, &join, &e->bootstrap, err);
     }
     status = status == TRM_OK    ? begin_first_epoch(e, err)
@@ -269,6 +276,7 @@ void trm_elastic_destroy(trm_elastic *e) {
     pthread_cond_destroy(&e->changed);
     pthread_mutex_destroy(&e->lock);
     if (e->place != NULL) {
+        trmi_reception_close(&e->held, e->place);
         explicit_bzero(e->place, sizeof *e->place);
     }
     trmi_free(e->place);

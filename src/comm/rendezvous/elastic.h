@@ -21,8 +21,7 @@
 #include "base/net/net.h"
 #include "comm/rendezvous/membership.h"
 #include "comm/rendezvous/rendezvous.h"
-#include "comm/rendezvous/side_link.h"
-#include "comm/rendezvous/side_place.h"
+#include "comm/rendezvous/side.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -42,11 +41,13 @@ struct trm_elastic {
     trm_elastic_options options; /* with defaults */
     trm_bootstrap *bootstrap;    /* of the present epoch; NULL while there is none */
     trm_comm *comm;              /* of the present epoch; NULL while there is none */
-    struct trmi_join *place; /* where the job met first, its token, and settings of each epoch */
+    trmi_join *place; /* where the job met first, its token, and settings of each epoch */
     trm_membership membership;
     uint8_t key[32];
     trmi_member me;
     trmi_listener meeting; /* where the next epoch meets if this process is its rank 0 */
+    /* the place of a job that began with one rank, until the gate's thread has it */
+    trmi_reception held;
     trmi_acceptor *door;
     pthread_t thread, gate;
     bool started, gate_started;

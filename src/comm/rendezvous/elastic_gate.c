@@ -124,10 +124,16 @@ static void wait_closed(trm_elastic *e, double seconds) {
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Opens the place, or closes it; trmi_gate_close finds the acceptor. */
+/* Opens the place, or takes the one that is open since the job began, or closes it; trmi_gate_close
+ * finds the acceptor. */
 static trm_status open_place(trm_elastic *e, trmi_join *place, trmi_reception *reception,
                              trm_error *err) {
-    TRMI_TRY(trmi_reception_open(place, trmi_os_now(), reception, err));
+    if (e->held.acceptor != NULL) {
+        *reception = e->held;
+        e->held = TRMI_RECEPTION_CLOSED;
+    } else {
+        TRMI_TRY(trmi_reception_open(place, trmi_os_now(), reception, err));
+    }
     pthread_mutex_lock(&e->lock);
     e->gate_acceptor = reception->acceptor;
     pthread_mutex_unlock(&e->lock);
@@ -191,7 +197,7 @@ static void *gate_main(void *context) {
 }
 
 trm_status trmi_gate_open(trm_elastic *e, trm_error *err) {
-    if (e->place->place.text[0] == '\0') { /* a job of one rank has no place */
+    if (e->place->place.text[0] == '\0') { /* a job of one rank may have no place */
         return TRM_OK;
     }
     int problem = pthread_create(&e->gate, NULL, gate_main, e);

@@ -592,6 +592,47 @@ static void a_rank_that_does_not_come_is_left_out(void **state) {
     (void)state;
 }
 
+/* Four processes come at once, each as the only rank of a job: one begins it, the others join it.
+ * Where deaths can be proven, one is left alone, and the job goes on with it and with one that
+ * comes. */
+static void one_rank_grows(void **state) {
+    const elastic_case cases[] = {
+        {.ranks = 1, .most = 4},
+        {.ranks = 1, .most = 4, .file = true, .engine = "tcp"},
+        {.ranks = 1, .most = 4, .hosts = true, .engine = "tcp", .port = free_port()}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool alive[RANKS_MAX] = {true, true, true, true, false};
+        pid_t pids[RANKS_MAX];
+        int32_t came = 0, first = 0;
+        start_ranks(&cases[i], pids);
+        for (int32_t r = 1; r < 4; r++) {
+            pids[r] = start_rank(&cases[i], r);
+        }
+        pids[4] = -1;
+        wait_for_rounds(alive, 4, 4);
+        for (int32_t r = 0; r < 4; r++) {
+            came += seen->came_later[r];
+            first = seen->came_later[r] == 0 ? r : first;
+        }
+        assert_int_equal(came, 3);
+        if (!cases[i].hosts) { /* all but one that has come */
+            for (int32_t r = 0; r < 4; r++) {
+                alive[r] = r == (first + 1) % 4;
+                if (!alive[r]) {
+                    kill(pids[r], SIGKILL);
+                }
+            }
+            wait_for_rounds(alive, 4, 1);
+            pids[4] = start_rank(&cases[i], 4);
+            alive[4] = true;
+            wait_for_rounds(alive, 5, 2);
+            assert_int_equal(seen->came_later[4], 1);
+        }
+        await_ranks(alive, pids, 5);
+    }
+    (void)state;
+}
+
 /* A second process with the rank of another one comes while the first ranks meet: it joins when the
  * job runs. */
 static void start_second_process(int32_t rank) {
@@ -703,6 +744,7 @@ int main(void) {
                                        cmocka_unit_test(a_newcomer_outlasts_the_rank_of_its_door),
                                        cmocka_unit_test(a_newcomers_first_meeting_fails),
                                        cmocka_unit_test(a_rank_that_does_not_come_is_left_out),
+                                       cmocka_unit_test(one_rank_grows),
                                        cmocka_unit_test(a_second_process_with_a_rank_joins_later),
                                        cmocka_unit_test(a_second_process_with_rank_0_joins_later),
                                        cmocka_unit_test(half_of_the_ranks_does_not_begin),

@@ -155,6 +155,7 @@ static void hccl_says_how_a_rank_is_reached(void **state) {
 /* Rank 0 of an elastic job that listens, and what it was told. */
 typedef struct listening {
     const char *place;
+    int32_t size; /* ranks of the job that it is to begin */
     trm_status status;
     char heard[16];
     trm_error err;
@@ -167,14 +168,15 @@ static trm_status hear_running(void *context, const trmi_join *join, const trmi_
     return TRM_END;
 }
 
-/* What a rank of two brings to the place. */
-static void prepare_rank(const char *where, int32_t rank, trmi_join *out) {
+/* What a rank of `size` brings to the place. */
+static void prepare_rank(const char *where, int32_t rank, int32_t size, trmi_join *out) {
     trm_error err;
     trm_cluster *cluster;
-    const trm_cluster_flags flags = {.rank = rank, .size = 2, .rendezvous = where};
+    const trm_cluster_flags flags = {.rank = rank, .size = size, .rendezvous = where};
     const trm_join_options options = {.timeout_seconds = 60, .insecure = true};
     CHECK_OK(trm_cluster_create(&flags, &cluster, &err), err);
     CHECK_OK(trmi_side_prepare(cluster, &options, out, &err), err);
+    CHECK_OK(trmi_side_find_place(cluster, out, &err), err);
     trm_cluster_destroy(cluster);
 }
 
@@ -182,10 +184,15 @@ static void *listen_as_rank_0(void *context) {
     listening *l = context;
     trmi_join join;
     trm_bootstrap *bootstrap = NULL;
-    prepare_rank(l->place, 0, &join);
+    prepare_rank(l->place, 0, l->size, &join);
     join.running = hear_running;
     join.running_context = l;
+    trmi_join lasting = join;
+    trmi_reception held = TRMI_RECEPTION_CLOSED;
+    join.holds = l->size == 1 ? &held : NULL;
+    join.lasting = &lasting;
     l->status = trmi_side_meet(&join, &bootstrap, &l->err);
+    trmi_reception_close(&held, &lasting);
     return NULL;
 }
 
@@ -202,21 +209,23 @@ static void bring_link(void *context, trmi_link *link) {
 }
 
 /* The only process on the host of the place has come back: no member can listen there, so a member
- * comes and says where the doors are. One that says something else makes it ask again. */
+ * comes and says where the doors are, also to one that is to begin alone. A member that says
+ * something else makes it ask again. */
 static void a_herald_brings_the_doors(void **state) {
     char where[32];
     choose_port();
     snprintf(where, sizeof where, "127.0.0.1:%s", port);
-    for (int brings = 0; brings < 2; brings++) {
+    for (int i = 0; i < 4; i++) {
+        const bool brings = i % 2 == 1;
         brought what = {brings ? TRMI_FRAME_RUNNING : TRMI_FRAME_ACK, "doors"};
-        listening l = {.place = where, .status = TRM_INVALID};
+        listening l = {.place = where, .size = 1 + i / 2, .status = TRM_INVALID};
         trm_error err;
         trmi_join herald;
         pthread_t thread;
         bool ended = false;
         pthread_create(&thread, NULL, listen_as_rank_0, &l);
         for (int tries = 0; tries < 3000 && !ended; tries++) { /* until it listens */
-            prepare_rank(where, 1, &herald);
+            prepare_rank(where, 1, 2, &herald);
             herald.hello.rank = TRMI_HERALD;
             (void)!trmi_side_ask_running(&herald, bring_link, &what, &err);
             usleep(20000);
@@ -254,7 +263,7 @@ static void an_ended_meeting_is_left(void **state) {
         trm_error err;
         trm_bootstrap *bootstrap = NULL;
         pthread_t thread;
-        prepare_rank(where, 1, &join);
+        prepare_rank(where, 1, 2, &join);
         join.once = once != 0;
         join.options.timeout_seconds = once != 0 ? 60 : 0.5;
         pthread_create(&thread, NULL, let_one_in, &listener);
@@ -279,7 +288,7 @@ static void a_job_that_has_ended_is_not_waited_for(void **state) {
         trmi_join join;
         trm_error err;
         trm_bootstrap *bootstrap = NULL;
-        prepare_rank(where, rank, &join);
+        prepare_rank(where, rank, 2, &join);
         join.running = hear_running;
         join.running_context = &l;
         assert_int_equal(trmi_side_meet(&join, &bootstrap, &err), TRM_PEER);

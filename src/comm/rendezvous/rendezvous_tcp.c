@@ -29,6 +29,10 @@
 #include <time.h>
 #include <unistd.h>
 
+/* attempts to find a running job or to open its place; of a job of one rank, where another process
+ * may wait for seconds before it begins the job */
+enum { ATTEMPTS = 5, LONE_ATTEMPTS = 15 };
+
 /* Returns the control channel behind a bootstrap of this kind. */
 static trmi_side *side_of(trm_bootstrap *bootstrap) { return (trmi_side *)(void *)bootstrap; }
 
@@ -295,7 +299,11 @@ trm_status trmi_side_prepare(const trm_cluster *cluster, const trm_join_options 
                          "TRIREME_RENDEZVOUS=host:port (or --rendezvous) on every rank",
                          info->source, info->rank, info->size);
     }
-    /* Read place and token of the rendezvous. */
+    return trmi_side_find_place(cluster, join, err);
+}
+
+trm_status trmi_side_find_place(const trm_cluster *cluster, trmi_join *join, trm_error *err) {
+    const trm_cluster_info *info = trm_cluster_get(cluster);
     TRMI_TRY(trmi_place_parse(info->rendezvous, info->rendezvous_ports, &join->place, err));
     join->hint = cluster->table != NULL ? "; a job of another rank table meets elsewhere" : "";
     join->watched = cluster->watched;
@@ -340,7 +348,8 @@ static trm_status form_alone(trmi_side *side, const trmi_join *join, trm_error *
     side->link_count = 0;
     side->peers[0].pid = join->hello.pid;
     memcpy(side->peers[0].host, join->hello.host, sizeof side->peers[0].host);
-    strcpy(side->peers[0].address, "127.0.0.1");
+    snprintf(side->peers[0].address, sizeof side->peers[0].address, "%.47s",
+             join->holds != NULL ? join->hello.address : "127.0.0.1");
     if (getrandom(side->secret, 32, 0) != 32) {
         return TRMI_FAIL_SYS(err, "no random secret for the job");
     }
@@ -351,6 +360,7 @@ static trm_status form_alone(trmi_side *side, const trmi_join *join, trm_error *
  * rank that is left alone (the others are lost) continues without the channel. */
 static trm_status form_side(trmi_side *side, trmi_join *join, trm_error *err) {
     if (join->hello.size == 1) {
+        TRMI_TRY(join->holds != NULL ? trmi_side_root(side, join, err) : TRM_OK);
         return form_alone(side, join, err);
     }
     TRMI_TRY(side->base.rank == 0 ? trmi_side_root(side, join, err)
@@ -395,11 +405,12 @@ trm_status trmi_side_join(const trm_cluster *cluster, trmi_join *join, trm_boots
      * 0. */
     bool asks = false;
     trm_status status = TRM_PENDING;
-    for (int attempts = 0; status == TRM_PENDING || (asks && status == TRM_INVALID && attempts < 5);
-         attempts++) {
+    const int limit = join->holds != NULL ? LONE_ATTEMPTS : ATTEMPTS;
+    for (int attempts = 0;
+         status == TRM_PENDING || (asks && status == TRM_INVALID && attempts < limit); attempts++) {
         trmi_join attempt = *join;
         attempt.leads = trmi_side_leads(join);
-        asks = join->running != NULL && join->hello.size > 1 &&
+        asks = join->running != NULL && (join->hello.size > 1 || join->holds != NULL) &&
                (join->hello.rank == 0 || attempt.leads);
         if (attempts > 0) {
             nanosleep(&(struct timespec){.tv_nsec = 400000000}, NULL);

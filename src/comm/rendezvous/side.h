@@ -106,6 +106,11 @@ typedef struct trmi_join {
      * the last quiet_seconds: the first meeting of an elastic job. least 0: it waits for all. */
     int32_t least;
     double quiet_seconds;
+    /* A job of one rank that others may join opens its place before it begins, so that no second
+     * process begins the job: `holds` gets the open place, which uses `lasting`, the same job for
+     * as long as it is open. NULL: a rank that is alone opens none. */
+    struct trmi_reception *holds;
+    struct trmi_join *lasting;
     /* Ends the meeting before its deadline, with PEER, once it returns true: the list of ranks is
      * no longer valid. Called a few times a second. NULL: never. */
     bool (*abandoned)(void *context);
@@ -130,6 +135,10 @@ typedef struct trmi_join {
  * trm_cluster_join. */
 trm_status trmi_side_prepare(const trm_cluster *cluster, const trm_join_options *options,
                              trmi_join *join, trm_error *err);
+/* Fills in the place where the job meets, and its token. trmi_side_prepare does so where there are
+ * other ranks to meet.
+ *   errors  INVALID, those of trm_token_read */
+trm_status trmi_side_find_place(const trm_cluster *cluster, trmi_join *join, trm_error *err);
 /* Meets the other ranks. Overwrites the secrets in *join. Errors as trm_cluster_join; END:
  * join->running has been called. */
 trm_status trmi_side_join(const trm_cluster *cluster, trmi_join *join, trm_bootstrap **out,

@@ -480,6 +480,10 @@ int32_t trmi_place_read_lost(const trmi_place *place, bool *lost, int32_t size) 
     return list.met > 0 ? 0 : list.lost;
 }
 
+bool trmi_place_may_have_met(const trmi_place *place) {
+    return place->kind != TRMI_PLACE_UNIX || read_list(place->path, NULL, 0).met > 0;
+}
+
 bool trmi_place_has_ended(const trmi_place *place) {
     return place->kind == TRMI_PLACE_UNIX && read_list(place->path, NULL, 0).ended > 0;
 }

@@ -71,6 +71,9 @@ void trmi_place_end_lost(const trmi_place *place);
 /* Sets lost[rank] for the ranks below `size` that have died before the meeting. Returns their
  * number. */
 int32_t trmi_place_read_lost(const trmi_place *place, bool *lost, int32_t size);
+/* Returns whether a job may run whose ranks have met at the place: nothing tells but at a unix
+ * socket. */
+bool trmi_place_may_have_met(const trmi_place *place);
 /* Returns whether a rank of the job has ended well; how many have left it. */
 bool trmi_place_has_ended(const trmi_place *place);
 int32_t trmi_place_count_left(const char *path);

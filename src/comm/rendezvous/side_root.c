@@ -25,9 +25,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* interval of log messages; longest wait for a scheduler; for what a member of a running job brings
- */
-static const double say_seconds = 10, watcher_seconds = 5, herald_seconds = 10;
+/* interval of log messages; longest wait for a scheduler; for what a member of a running job
+ * brings; for its visit (two a second) before a job of one rank begins */
+static const double say_seconds = 10, watcher_seconds = 5, herald_seconds = 10, alone_seconds = 2;
 
 /* A rank that has come. */
 typedef struct guest {
@@ -164,6 +164,11 @@ static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
     /* The processes that meet here belong to the running job: each asks for it again. */
     if (peer->rank == TRMI_HERALD) {
         return hear_herald(form, &who->link, err);
+    }
+    /* A rank that begins alone meets no other: those that come join when the job runs. */
+    if (form->join->holds != NULL) {
+        trmi_side_refuse(&who->link, TRM_PENDING, "the job begins");
+        return TRM_OK;
     }
     /* The same job, described differently: no rank could work with both, so the rendezvous ends. */
     if (peer->size != own->size) {
@@ -361,6 +366,16 @@ static trm_status wait_for_watcher(forming *form, trm_error *err) {
     return TRM_OK;
 }
 
+/* Waits some seconds for a member of a job that runs already, on another host: a rank that is to
+ * begin alone would begin it a second time. */
+static trm_status wait_for_herald(forming *form, bool may_run, trm_error *err) {
+    const double start = trmi_os_now();
+    while (may_run && trmi_os_now() - start < alone_seconds) {
+        TRMI_TRY(serve_round(form, err));
+    }
+    return TRM_OK;
+}
+
 /* Sorts ranks with numbers first, then by address, host, device and pid, so that ranks without
  * numbers are numbered in a reproducible order, ranks of one host next to each other. */
 static int by_place(const void *a, const void *b) {
@@ -517,6 +532,7 @@ void trmi_reception_close(trmi_reception *reception, const trmi_join *join) {
 trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
     int32_t n = side->base.size;
     forming *form = trmi_alloc(sizeof *form);
+    trmi_join *opens = join->holds != NULL ? join->lasting : join;
     trm_error local;
     err = err != NULL ? err : &local;
     if (form == NULL) {
@@ -532,7 +548,8 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
         goto done;
     }
     double deadline = trmi_os_now() + join->options.timeout_seconds;
-    TRMI_TRY_GOTO(status, trmi_reception_open(join, deadline, &form->reception, err), done);
+    const bool may_run = join->holds != NULL && trmi_place_may_have_met(&join->place);
+    TRMI_TRY_GOTO(status, trmi_reception_open(opens, deadline, &form->reception, err), done);
     snprintf(join->hello.address, sizeof join->hello.address, "%.47s",
              join->address[0] != '\0' ? join->address : form->reception.listener.address);
     if (join->options.insecure && !join->has_token) {
@@ -543,6 +560,7 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
     }
     status = wait_for_all(form, err);
     status = status == TRM_OK ? wait_for_watcher(form, err) : status;
+    status = status == TRM_OK ? wait_for_herald(form, may_run, err) : status;
     if (status == TRM_OK) {
         if (join->running != NULL) {
             trmi_place_end_lost(&join->place);
@@ -554,9 +572,13 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
         trmi_side_refuse(&form->guests[g].link, status == TRM_END ? TRM_PENDING : status, "%s",
                          err->message);
     }
+    if (status == TRM_OK && join->holds != NULL) {
+        *join->holds = form->reception;
+        form->reception = TRMI_RECEPTION_CLOSED;
+    }
 done:
     trmi_link_close(&form->watcher);
-    trmi_reception_close(&form->reception, join);
+    trmi_reception_close(&form->reception, opens);
     trmi_free(form->guests);
     trmi_free(form->polls);
     trmi_free(form);
