@@ -31,7 +31,6 @@ enum { WAITS = 8, TURNS = 9, MESSAGE = 4096, SHARE = 8 };
 
 /* A rank's block, and the two ends of its message. */
 typedef struct waits {
-    trmi_op_benchmark *probe;
     trm_comm *comm;
     char *block, *sent, *received;
     size_t bytes; /* of the block */
@@ -120,8 +119,8 @@ static trm_status time_message(const waits *w, double *seconds, trm_error *err) 
     return TRM_OK;
 }
 
-/* Sets *seconds to the median over turns of the mean over ranks of what `time` finds, 0 at least.
- */
+/* Sets *seconds to the median over turns of the mean over ranks of what `time` finds; 0 where noise
+ * makes it negative. */
 static trm_status find_usual(const waits *w,
                              trm_status (*time)(const waits *, double *, trm_error *),
                              double *seconds, trm_error *err) {
@@ -138,7 +137,7 @@ static trm_status find_usual(const waits *w,
 /* Contract in op_benchmark.h. */
 trm_status trmi_link_benchmark_waits(trmi_op_benchmark *probe, double *refill, double *handover,
                                      trm_error *err) {
-    waits w = {.probe = probe, .comm = probe->comm, .bytes = (size_t)trmi_cpu()->l2_bytes};
+    waits w = {.comm = probe->comm, .bytes = (size_t)trmi_cpu()->l2_bytes};
     if (probe->limit > 0 && w.bytes > (size_t)probe->limit / SHARE) {
         w.bytes = (size_t)probe->limit / SHARE;
     }

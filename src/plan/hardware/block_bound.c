@@ -29,8 +29,10 @@
 #include <stdlib.h>
 
 /* DECISIONS: to be priced for better bounds, a quarter of a second; as many again for whole
- * blocks. */
+ * blocks, and for plans whose blocks are cut alike. */
 enum { MOST_CHUNKS = 32, DECISIONS = 50000000 };
+/* From this gap on plans whose blocks are cut alike have a bound of their own. */
+static const double far = 0.01;
 
 /* What one block does, and, as it is cut so, the output layer and a table. */
 typedef struct block_choice {
@@ -535,7 +537,6 @@ static plan_shape *find_lowest(const bounding *b, double best) {
  * least is raised. Returns the least of all. */
 static double raise_lowest(bounding *b, double best) {
     plan_shape *f = find_lowest(b, best);
-    b->most = b->priced + DECISIONS;
     b->enough = best;
     b->raises = true;
     while (best < INFINITY && f != NULL && !f->whole && b->priced < b->most) {
@@ -572,10 +573,36 @@ static void bound_all(bounding *b, int64_t *micros, double best) {
     }
 }
 
+/* Bounds plans all of whose blocks are cut alike: the least bound of each kind by itself. */
+static double bound_each_kind(bounding *b, int64_t *micros, double best) {
+    const trmi_block_cut *kinds = b->kinds;
+    const int64_t count = b->kinds_count;
+    double least = best;
+    b->most = b->priced + DECISIONS;
+    b->kinds_count = 1;
+    for (int64_t i = 0; i < count && !b->failed; i++) {
+        b->kinds = &kinds[i];
+        b->shapes_count = 0;
+        b->enough = least;
+        b->raises = false;
+        bound_all(b, micros, least);
+        least = fmin(least, raise_lowest(b, least));
+    }
+    return least;
+}
+
+/* Frees what a bound reads and keeps. */
+static void free_bound(bounding *b) {
+    trmi_free(b->list);
+    trmi_free(b->items);
+    trmi_free(b->stages);
+    trmi_free(b->scratch);
+    trmi_free(b->shapes);
+}
+
 /* Contract in parallelism.h. */
 trm_status trmi_block_bound(const trmi_plan_problem *problem, const trmi_block_cut *kinds,
-                            int64_t count, double best, double *out, bool *stopped,
-                            trm_error *err) {
+                            int64_t count, double best, trmi_block_bounds *out, trm_error *err) {
     bounding b = {.problem = problem,
                   .kinds = kinds,
                   .kinds_count = count,
@@ -591,14 +618,13 @@ trm_status trmi_block_bound(const trmi_plan_problem *problem, const trmi_block_c
                micros == NULL;
     if (!b.failed) {
         bound_all(&b, micros, best);
-        *out = raise_lowest(&b, best);
-        *stopped = b.stopped;
+        b.most = b.priced + DECISIONS;
+        out->all = raise_lowest(&b, best);
+        out->stopped = b.stopped;
+        const bool is_far = best < INFINITY && out->all < best * (1 - far);
+        out->cut_alike = is_far ? fmax(out->all, bound_each_kind(&b, micros, best)) : out->all;
     }
-    trmi_free(b.list);
-    trmi_free(b.items);
-    trmi_free(b.stages);
-    trmi_free(b.scratch);
-    trmi_free(b.shapes);
+    free_bound(&b);
     trmi_free(micros);
     return b.failed ? TRMI_NO_MEMORY(err, "to bound plans") : TRM_OK;
 }

@@ -149,6 +149,12 @@ typedef struct trmi_priced_plan {
     trmi_parallelism plan;
     trmi_step_cost cost;
 } trmi_priced_plan;
+/* Seconds that no plan is below. */
+typedef struct trmi_block_bounds {
+    double all;       /* also none whose blocks differ in everything */
+    double cut_alike; /* none whose blocks are all cut alike, stored and recomputed as they want */
+    bool stopped;     /* `all`: at the limit of work; a larger bound may hold */
+} trmi_block_bounds;
 /* The result of a search. */
 typedef struct trmi_parallelism_found {
     bool fits;                  /* false: `best` is the plan of least memory */
@@ -159,11 +165,8 @@ typedef struct trmi_parallelism_found {
     trmi_priced_plan alike;
     trmi_priced_plan runners[TRMI_KINDS]; /* the fastest that differs in this choice */
     double priced, excluded;              /* plans; excluded: do not fit */
-    /* seconds that no plan is below, also none whose blocks are cut, stored and recomputed each in
-     * another way; INFINITY: none of those fits either */
-    double lower_bound;
-    bool bound_stopped; /* at the limit of work: a larger bound may hold */
-    double seconds;     /* wall-clock time of the search */
+    trmi_block_bounds bounds;             /* INFINITY: no plan whose blocks differ fits, either */
+    double seconds;                       /* wall-clock time of the search */
 } trmi_parallelism_found;
 
 /* Returns the name of a kind: "tensor parallel". Static. */
@@ -242,11 +245,11 @@ typedef struct trmi_block_cut {
 } trmi_block_cut;
 /* Bounds the seconds of all plans in which each block of each stage is of one of these kinds, has a
  * ZeRO stage, and recomputes nothing, norms and activations, or all, by itself (block_bound.c).
- * best: seconds of the best plan that is known, or INFINITY; *out is at most that, and INFINITY if
- * no plan fits. The work is limited; *stopped: a larger bound would have taken more.
+ * best: seconds of the best plan that is known, or INFINITY; the bounds are at most that, and
+ * INFINITY if no plan fits. The work is limited.
  *   errors  NOMEM */
 trm_status trmi_block_bound(const trmi_plan_problem *problem, const trmi_block_cut *kinds,
-                            int64_t count, double best, double *out, bool *stopped, trm_error *err);
+                            int64_t count, double best, trmi_block_bounds *out, trm_error *err);
 /* Returns whether the stages can have these chunks, and sets the most blocks of a stage. */
 bool trmi_stage_blocks(const trmi_transformer *model, const trmi_parallelism *plan, int64_t *most);
 

@@ -367,8 +367,7 @@ trm_status trmi_parallelism_search(const trmi_plan_problem *problem, trmi_parall
     out->best = out->fits ? out->best : out->least;
     if (status == TRM_OK) {
         status = trmi_block_bound(problem, s.list, s.list_count,
-                                  out->fits ? out->best.cost.seconds : INFINITY, &out->lower_bound,
-                                  &out->bound_stopped, err);
+                                  out->fits ? out->best.cost.seconds : INFINITY, &out->bounds, err);
     }
     trmi_free(s.list);
     out->seconds = trmi_os_now() - begin;

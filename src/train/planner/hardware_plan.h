@@ -30,7 +30,7 @@ static inline double trmi_hardware_plan_rate(const trm_hardware_plan *plan, doub
 }
 /* Returns by what part of the step some plan may be faster than the best one; NAN: no plan fits. */
 static inline double trmi_hardware_plan_gap(const trm_hardware_plan *plan) {
-    return !plan->found.fits ? NAN : 1 - plan->found.lower_bound / plan->found.best.cost.seconds;
+    return !plan->found.fits ? NAN : 1 - plan->found.bounds.all / plan->found.best.cost.seconds;
 }
 /* Puts a plan in numbers and in words, and its price (hardware_report.c). */
 void trmi_hardware_put_plan(trmi_report *report, const trm_hardware_plan *plan,

@@ -40,20 +40,34 @@ enum { ASSUMPTIONS = sizeof assumptions / sizeof assumptions[0] };
  * are left below it. */
 static const char *gap_reason(const trm_hardware_plan *p) {
     if (!p->found.fits) {
-        return p->found.lower_bound < INFINITY ? "no plan fits whose blocks are cut and stored "
-                                                 "alike; one whose blocks differ may "
-                                                 "fit, and takes at least the bound"
-                                               : "no plan fits, nor one whose blocks differ: the "
-                                                 "least memory of a stage is above "
-                                                 "the limit in all of them";
+        return p->found.bounds.all < INFINITY ? "no plan fits whose blocks are cut and stored "
+                                                "alike; one whose blocks differ may "
+                                                "fit, and takes at least the bound"
+                                              : "no plan fits, nor one whose blocks differ: the "
+                                                "least memory of a stage is above "
+                                                "the limit in all of them";
     }
     if (trmi_hardware_plan_gap(p) <= 1e-9) {
         return "";
     }
-    return p->found.bound_stopped
+    const bool stopped = p->found.bounds.stopped;
+    if (p->found.bounds.cut_alike > p->found.bounds.all) {
+        return stopped
+                   ? "most of it is of plans whose blocks are cut each in another way, which "
+                     "are bounded without the messages between such blocks, and not searched, "
+                     "and bounding them stopped at its limit of work; gap_cut_alike is that of "
+                     "plans whose blocks are all cut alike, and stored or recomputed each in "
+                     "another way; no plan whose blocks are cut and stored alike is faster"
+                   : "most of it is of plans whose blocks are cut each in another way, which "
+                     "are bounded without the messages between such blocks, and not searched; "
+                     "gap_cut_alike is that of plans whose blocks are all cut alike, and stored "
+                     "or recomputed each in another way; no plan whose blocks are cut and "
+                     "stored alike is faster";
+    }
+    return stopped
                ? "plans whose blocks are cut or stored each in another way are bounded, and not "
-                 "searched, and bounding them stopped at its limit of work; no plan whose blocks "
-                 "are cut and stored alike is faster"
+                 "searched, and bounding them stopped at its limit of work; no plan whose "
+                 "blocks are cut and stored alike is faster"
                : "plans are bounded, and not searched, whose blocks are cut or stored each in "
                  "another way; no plan whose blocks are cut and stored alike is faster";
 }
@@ -183,7 +197,9 @@ static void put_certificate(trmi_report *r, const trm_hardware_plan *p) {
     trmi_report_open_object(r, "certificate");
     trmi_report_put(
         r, trmi_real("objective", p->found.best.cost.seconds),
-        trmi_real("lower_bound", p->found.lower_bound), trmi_real("gap", trmi_hardware_plan_gap(p)),
+        trmi_real("lower_bound", p->found.bounds.all), trmi_real("gap", trmi_hardware_plan_gap(p)),
+        trmi_real("gap_cut_alike",
+                  p->found.fits ? 1 - p->found.bounds.cut_alike / p->found.best.cost.seconds : NAN),
         trmi_string("gap_reason", gap_reason(p)), trmi_real("solve_seconds", p->found.seconds),
         trmi_real("plans", p->found.priced), trmi_real("plans_over_memory", p->found.excluded));
     trmi_report_open_array(r, "assumptions");
@@ -338,7 +354,8 @@ static void say_lines(trmi_report *r, const trm_hardware_plan *p) {
         trmi_report_say(r, "; no other one is faster by these costs, ");
         trmi_report_say(r, trmi_hardware_plan_gap(p) > 1e-9
                                ? "and none whose blocks differ by more than "
-                                 "[certificate.gap]%.2f{1e2} %%"
+                                 "[certificate.gap]%.2f{1e2} %% "
+                                 "([certificate.gap_cut_alike]%.2f{1e2} %% where all are cut alike)"
                                : "nor one whose blocks differ: gap 0");
     }
     trmi_report_say(r, "; the schedule, played, takes [played_seconds]%T\n"
