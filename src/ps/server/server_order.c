@@ -255,8 +255,8 @@ static void order_workers(const trm_ps_server *server, trmi_request *r) {
 
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
-/* HOLD: begins to hold pushes back and answers with the last push of each worker. One that only some
- * shards had when this server started comes again: the snapshot waits for it as for one that
+/* HOLD: begins to hold pushes back and answers with the last push of each worker. A push that only
+ * some shards had when this server started comes again: the snapshot waits for it as for one that
  * another server has.
  *   errors  CANCELLED: not the chief; INVALID: no folder; TIMEOUT: another snapshot is under way */
 static void order_hold(trm_ps_server *server, trmi_request *r) {
