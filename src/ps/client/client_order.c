@@ -243,9 +243,9 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
         TRMI_TRY(client->mode == TRM_PS_BOUNDED ? trmi_client_rest(client, err) : TRM_OK);
         return TRM_PENDING; /* synchronous: server 0 has set this worker inactive itself */
     }
-    /* A lease was granted. A worker that has rested counts its batches from those of the slowest
-     * one: else that one would wait until this worker has made as many. */
-    if (client->resting && v[7] > client->next_batch) {
+    /* A lease was granted. A worker that has rested, or begins, counts its batches from those of
+     * the slowest one: else that one would wait until this worker has made as many. */
+    if ((client->resting || client->next_batch == client->joined) && v[7] > client->next_batch) {
         client->next_batch = client->joined = v[7];
     }
     client->resting = false;

@@ -72,7 +72,7 @@ typedef enum trmi_order {
     TRMI_ORDER_LEASE, /* 1: samples, 2: of a lease, 3: epochs, 4: timeout in ms, 5: last one known,
                          6: samples_max, 7: batch, 8: not 0 = the worker rests
                              answer: 1: id, 2: epoch, 3: begin, 4: end, 5: END or PENDING,
-                             6: book, 7: batches of the slowest worker if this one has rested */
+                             6: book, 7: BOUNDED, has rested or begins: its first batch */
     TRMI_ORDER_WORKERS, /* answer: trm_ps_worker[] */
     TRMI_ORDER_TABLES,  /* 1: number               answer: 1: how many; trmi_ps_wire_table, name */
     /* 1: own pushes that are in a step; trailer: steps   answer of server 0: steps */

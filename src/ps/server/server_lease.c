@@ -111,15 +111,17 @@ void trmi_server_lease_close(trm_ps_server *server) {
     }
 }
 
-/* BOUNDED: returns the clock from which a worker that has rested counts its batches: that of the
- * slowest active worker. If all rest, that of the worker with the most batches, which may get
- * samples in the same moment: it would wait for this one otherwise. */
-static int64_t clock_after_rest(const trm_ps_server *server, const trmi_worker *w) {
+/* BOUNDED: returns the clock from which a worker counts its batches that has rested, or whose life
+ * begins: that of the slowest other active worker. If all others rest, that of the worker with the
+ * most batches, which may get samples before this one has made a batch: it would wait until this
+ * one has made as many. */
+static int64_t find_first_clock(const trm_ps_server *server, const trmi_worker *w) {
     int64_t most = 0;
     bool any_active = false;
     for (int64_t i = 0; i < server->worker_count; i++) {
-        most = trmi_max_i64(most, server->workers[i].clock);
-        any_active = any_active || server->workers[i].active;
+        const trmi_worker *other = &server->workers[i];
+        most = trmi_max_i64(most, other->clock);
+        any_active = any_active || (other != w && other->active);
     }
     return any_active ? trmi_front_caught_up(server, w) : most;
 }
@@ -159,11 +161,13 @@ void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
         w->active = status == TRM_OK;
         (void)!trmi_server_away_set(server, w, !w->active, NULL);
     }
+    const bool begins = rested || w->dispatched == 0;
+    const int64_t first =
+        begins && server->options.mode == TRM_PS_BOUNDED ? find_first_clock(server, w) : 0;
     int64_t samples;
     r->note = (trmi_ps_note){.value = {TRMI_ORDER_LEASE, lease.id, lease.epoch, lease.begin,
                                        lease.end, status > 0 ? status : 0,
-                                       trmi_lease_number(server->leases, &samples),
-                                       rested ? clock_after_rest(server, w) : 0}};
+                                       trmi_lease_number(server->leases, &samples), first}};
 }
 
 int64_t trmi_server_lease_position(const trm_ps_server *server, const trmi_request *r) {
