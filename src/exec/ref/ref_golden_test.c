@@ -356,6 +356,8 @@ static void values_out_of_range_stop_the_step(void **state) {
     CHECK_OK(trmi_interpreter_create(graph, NULL, &run, &err), err);
     trmi_interpreter_set(run, t, 2, 10);
     CHECK_FAILS(trmi_interpreter_run(run, &err), TRM_INVALID, err, "label 10 of sample 2: 0 to 9");
+    trmi_interpreter_set(run, t, 2, -1);
+    CHECK_FAILS(trmi_interpreter_run(run, &err), TRM_INVALID, err, "-1 marks a row that fills up");
     free_graph(run);
 }
 

@@ -17,7 +17,6 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-#include <inttypes.h>
 #include <math.h>
 
 /* Returns the logarithm of the sum of exponentials of a row; the largest logit is subtracted first,
@@ -148,11 +147,7 @@ static trm_status row_losses(const trmi_ref_args *args, double *losses, double *
         int64_t label = trmi_ref_get_int(labels, r);
         bool skip = trmi_label_is_ignored(args->attrs, label);
         double row[3] = {0, 0, 0};
-        if (!skip && (label < 0 || label >= classes)) {
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "label %" PRId64 " of sample %" PRId64 ": 0 to %" PRId64 " expected",
-                             label, r, classes - 1);
-        }
+        TRMI_TRY(trmi_check_label(args->attrs, label, r, classes, err));
         TRMI_TRY(row_numbers(args, r, label, row, err));
         trmi_ref_set(&args->outputs[1], r, row[0]);
         losses[r] = skip ? 0 : row[0] - (1 - s) * row[1] - s * row[2] / (double)classes;
@@ -292,13 +287,8 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
      * known before the first row is computed. */
     for (int64_t r = 0; r < rows; r++) {
         int64_t label = trmi_ref_get_int(labels, r);
-        bool skip = trmi_label_is_ignored(args->attrs, label);
-        if (!skip && (label < 0 || label >= all)) {
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "label %" PRId64 " of sample %" PRId64 ": 0 to %" PRId64 " expected",
-                             label, r, all - 1);
-        }
-        counted += !skip;
+        TRMI_TRY(trmi_check_label(args->attrs, label, r, all, err));
+        counted += !trmi_label_is_ignored(args->attrs, label);
     }
     TRMI_TRY(join_samples(args, &none, &counted, err));
     double weight = counted > 0 ? 1 / counted : 0;

@@ -35,7 +35,6 @@
 #include "base/element.h"
 #include "base/error.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <omp.h>
 #include <string.h>
@@ -217,14 +216,10 @@ typedef struct run {
 static trm_status list_rows(run *r, trm_error *err) {
     r->counted = 0;
     for (int64_t i = 0; i < r->s->rows; i++) {
-        bool skip = trmi_label_is_ignored(r->a, r->labels[i]);
-        if (!skip && (r->labels[i] < 0 || r->labels[i] >= trmi_all_classes(r->a, r->s->classes))) {
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "label %d of sample %" PRId64 ": 0 to %" PRId64 " expected",
-                             r->labels[i], i, trmi_all_classes(r->a, r->s->classes) - 1);
-        }
+        TRMI_TRY(
+            trmi_check_label(r->a, r->labels[i], i, trmi_all_classes(r->a, r->s->classes), err));
         r->list[r->counted] = i;
-        r->counted += !skip;
+        r->counted += !trmi_label_is_ignored(r->a, r->labels[i]);
     }
     return TRM_OK;
 }

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/format/half.h"
 
-#include <inttypes.h>
 #include <math.h>
 
 /* Elements of a task of the sigmoid loss; each task has one partial sum. */
@@ -63,15 +62,8 @@ static trm_status check_labels(const loss_state *s, const trmi_attrs *a, const i
                                int64_t *counted, trm_error *err) {
     *counted = 0;
     for (int64_t r = 0; r < s->rows; r++) {
-        if (trmi_label_is_ignored(a, labels[r])) {
-            continue;
-        }
-        if (labels[r] < 0 || labels[r] >= trmi_all_classes(a, s->classes)) {
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "label %d of sample %" PRId64 ": 0 to %" PRId64 " expected", labels[r],
-                             r, trmi_all_classes(a, s->classes) - 1);
-        }
-        ++*counted;
+        TRMI_TRY(trmi_check_label(a, labels[r], r, trmi_all_classes(a, s->classes), err));
+        *counted += !trmi_label_is_ignored(a, labels[r]);
     }
     return TRM_OK;
 }
