@@ -118,7 +118,7 @@ TRM_API TRM_MUST_USE trm_status trm_safetensors_read(const trm_safetensors *file
 
 /* Content of a checkpoint besides its tensors. Strings of an open checkpoint belong to it. */
 typedef struct trm_checkpoint_info {
-    int64_t global_step;     /* updates applied; names the directory: ckpt-<global_step> */
+    int64_t global_step;     /* updates applied; names the folder: ckpt-<global_step> */
     int64_t epoch;           /* the epoch in progress */
     int64_t data_position;   /* samples of this epoch that are used, of all ranks */
     uint64_t seed;           /* with counter-based random numbers this is all of their state */
@@ -127,9 +127,9 @@ typedef struct trm_checkpoint_info {
     /* state of the trainer (loss scale, best metric, fingerprint of the data ...), a JSON object;
      * NULL = {} */
     const char *state_json;
-    int64_t sequence;          /* filled in when read: order of saving in this directory */
+    int64_t sequence;          /* filled in when read: order of saving in this folder */
     double saved_unix_seconds; /* filled in when read: time of saving */
-    const char *path;          /* filled in when read: its directory ("out/ckpt-100") */
+    const char *path;          /* filled in when read: its folder ("out/ckpt-100") */
     int64_t skipped; /* filled in when read: damaged checkpoints skipped before this one */
 } trm_checkpoint_info;
 
@@ -169,27 +169,27 @@ typedef struct trm_checkpoint_options {
     void *on_saved_context; /* for `on_saved` */
 } trm_checkpoint_options;
 
-/* The one writer of an output directory.
+/* The one writer of an output folder.
  *
  *   threads  one thread at a time */
 typedef struct trm_checkpoint_writer trm_checkpoint_writer;
 
-/* Makes the directory, takes its lock and removes what an interrupted writer left. The lock of a
+/* Makes the folder, takes its lock and removes what an interrupted writer left. The lock of a
  * dead process is taken over; on another host, after 60 s without a sign of life.
  *   param    options: NULL = defaults
  *   errors   INVALID (another process writes there, with its host, pid and start), IO, NOSPACE,
  *            NOMEM
  *   owns     caller: trm_checkpoint_writer_close(*out) */
-TRM_API TRM_MUST_USE trm_status trm_checkpoint_writer_open(const char *dir,
+TRM_API TRM_MUST_USE trm_status trm_checkpoint_writer_open(const char *folder,
                                                            const trm_checkpoint_options *options,
                                                            trm_checkpoint_writer **out,
                                                            trm_error *err);
 
-/* Saves <dir>/ckpt-<global_step>, replacing one of this step. When it returns TRM_OK (with
+/* Saves <folder>/ckpt-<global_step>, replacing one of this step. When it returns TRM_OK (with
  * `background`: when trm_checkpoint_wait does), the checkpoint is complete on the disk. If anything
  * fails, or the process is killed at any point, earlier checkpoints still load. Then
- * <dir>/checkpoint names the newest, and all but the newest `keep` are removed: never one in use,
- * and never before two of those kept (one if keep is 1) have been read back and verified.
+ * <folder>/checkpoint names the newest, and all but the newest `keep` are removed: never one in
+ * use, and never before two of those kept (one if keep is 1) have been read back and verified.
  *   param    parts: [part_count]
  *   errors   NOSPACE (before anything is written, unless 1.2 times the size is free), IO, INVALID.
  *            With `background`: this save has started, and the error may be that of the one before,
@@ -204,7 +204,7 @@ TRM_API TRM_MUST_USE trm_status trm_checkpoint_save(trm_checkpoint_writer *write
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_wait(trm_checkpoint_writer *writer, trm_error *err);
 
 /* Waits for the save in the background, releases the lock and frees the writer, also after an
- * error. If saving failed, removes a directory that open made and that is empty. NULL is accepted.
+ * error. If saving failed, removes a folder that open made and that is empty. NULL is accepted.
  *   errors   those of trm_checkpoint_wait */
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_writer_close(trm_checkpoint_writer *writer,
                                                             trm_error *err);
@@ -214,16 +214,16 @@ typedef struct trm_checkpoint trm_checkpoint;
 
 /* Options of opening a checkpoint. */
 typedef struct trm_checkpoint_open_options {
-    /* a writer does not remove it before close; tried only, since it needs a writable directory */
+    /* a writer does not remove it before close; tried only, since it needs a writable folder */
     bool mark_in_use;
 } trm_checkpoint_open_options;
 
-/* Opens one checkpoint, or the newest sound one of an output directory. Each file is read and
+/* Opens one checkpoint, or the newest sound one of an output folder. Each file is read and
  * compared with its checksums first. Damaged checkpoints are named in the log (WARN) and skipped.
  *   param    options: NULL = defaults
- *   errors   END (no checkpoint or no directory there: start afresh), CORRUPT (only damaged ones:
+ *   errors   END (no checkpoint or no folder there: start afresh), CORRUPT (only damaged ones:
  *            file, block and offset of the newest), INVALID (no checkpoint of this name, or not a
- *            directory), IO, NOMEM
+ *            folder), IO, NOMEM
  *   owns     caller: trm_checkpoint_close(*out) */
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_open(const char *path,
                                                     const trm_checkpoint_open_options *options,
@@ -238,10 +238,10 @@ TRM_API const trm_checkpoint_info *trm_checkpoint_get_info(const trm_checkpoint 
 TRM_API const trm_safetensors *trm_checkpoint_part_of(const trm_checkpoint *checkpoint,
                                                       const char *name);
 
-/* Gives the global step of the newest complete checkpoint in `dir`, by its manifest alone. For
+/* Gives the global step of the newest complete checkpoint in `folder`, by its manifest alone. For
  * evaluators that poll.
  *   errors   END (there is none), IO */
-TRM_API TRM_MUST_USE trm_status trm_checkpoint_latest(const char *dir, int64_t *global_step,
+TRM_API TRM_MUST_USE trm_status trm_checkpoint_latest(const char *folder, int64_t *global_step,
                                                       trm_error *err);
 
 /* ==== event files and metrics =============================================================== */
@@ -272,13 +272,14 @@ typedef struct trm_events_options {
     int64_t resume_step; /* points of older files after this step disappear from the charts */
 } trm_events_options;
 
-/* Makes a new file <dir>/events.out.tfevents.<time>.<host>.<pid>.<n>, and the directory if it is
- * missing. TensorBoard shows the directory's name as the run's.
+/* Makes a new file <folder>/events.out.tfevents.<time>.<host>.<pid>.<n>, and the folder if it is
+ * missing. TensorBoard shows the folder's name as the run's.
  *   param    options: NULL = a new run
  *   errors   IO, NOSPACE, NOMEM
  *   owns     caller: trm_events_close(*out) */
-TRM_API TRM_MUST_USE trm_status trm_events_open(const char *dir, const trm_events_options *options,
-                                                trm_events **out, trm_error *err);
+TRM_API TRM_MUST_USE trm_status trm_events_open(const char *folder,
+                                                const trm_events_options *options, trm_events **out,
+                                                trm_error *err);
 /* Returns the path of the file.
  *   owns     events */
 TRM_API const char *trm_events_path(const trm_events *events);
@@ -372,7 +373,7 @@ typedef struct trm_record trm_record;
  *            DIRECTORY/run-ROLE-NUMBER.jsonl. NULL, or "rank" with 0: DIRECTORY/run.jsonl
  *   errors   IO, NOMEM
  *   owns     caller: trm_record_close(*out) */
-TRM_API TRM_MUST_USE trm_status trm_record_open(const char *directory, const char *role,
+TRM_API TRM_MUST_USE trm_status trm_record_open(const char *folder, const char *role,
                                                 int32_t number, trm_record **out, trm_error *err);
 /* Appends a JSON object by one call of write(2), with the time in front: {"time":...,"event":...}.
  *   param    json: [bytes]: an object with members, without a line end
@@ -444,14 +445,14 @@ TRM_API TRM_MUST_USE trm_status trm_npz_read(const trm_npz *file, const char *na
 
 /* Writes a small file, replacing the one that was there.
  *   param    data: [bytes]
- *   errors   IO (also: the path is a directory or a device), NOSPACE */
+ *   errors   IO (also: the path is a folder or a device), NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_file_write(const char *path, const void *data, size_t bytes,
                                                trm_error *err);
 
 /* Checks before long work that its result can be written to a path. Changes nothing.
  *   param    folder: false = a file: its folder must be there; true = a folder, which is made with
  *            its parents
- *   errors   IO (also: a file's path is a directory or a device), INVALID (the path is too long) */
+ *   errors   IO (also: a file's path is a folder or a device), INVALID (the path is too long) */
 TRM_API TRM_MUST_USE trm_status trm_path_check(const char *path, bool folder, trm_error *err);
 
 /* ---- inspect --------------------------------------------------------------------------- */
@@ -463,7 +464,7 @@ typedef void (*trm_line_sink)(void *context, const char *line);
 typedef struct trm_probe {
     const char *path;    /* as given */
     bool is_directory;   /* there is no data then */
-    const uint8_t *data; /* [bytes] the whole file, mapped; NULL if empty or a directory */
+    const uint8_t *data; /* [bytes] the whole file, mapped; NULL if empty or a folder */
     int64_t bytes;       /* of the file */
 } trm_probe;
 
@@ -490,12 +491,12 @@ typedef struct trm_inspect_options {
     const char *other_kinds;
 } trm_inspect_options;
 
-/* Recognises a file or directory by content and describes it: safetensors, a checkpoint or a
- * directory of them, event file, TFRecord, .npy, .npz, ONNX, CIFAR-10 batch.
+/* Recognises a file or folder by content and describes it: safetensors, a checkpoint or a
+ * folder of them, event file, TFRecord, .npy, .npz, ONNX, CIFAR-10 batch.
  *   param    options: NULL = lines, the library's kinds
  *            sink: receives each line; context: for `sink`
  *   errors   CORRUPT (nothing fits, with the kinds that were tried; or the first fault), INVALID
- *            (neither a file nor a directory), IO */
+ *            (neither a file nor a folder), IO */
 TRM_API TRM_MUST_USE trm_status trm_inspect(const char *path, const trm_inspect_options *options,
                                             trm_line_sink sink, void *context, trm_error *err);
 

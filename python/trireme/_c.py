@@ -1201,16 +1201,16 @@ class trm_safetensors_entry(Structure):
 
 
 class trm_checkpoint_info(Structure):
-    """global_step: updates applied; names the directory: ckpt-<global_step>
+    """global_step: updates applied; names the folder: ckpt-<global_step>
     epoch: the epoch in progress
     data_position: samples of this epoch that are used, of all ranks
     seed: with counter-based random numbers this is all of their state
     world_size: ranks of the job
     config_json: settings of the run, a JSON object; NULL = {}
     state_json: state of the trainer (loss scale, best metric, fingerprint of the data ...), a JSON object; NULL = {}
-    sequence: filled in when read: order of saving in this directory
+    sequence: filled in when read: order of saving in this folder
     saved_unix_seconds: filled in when read: time of saving
-    path: filled in when read: its directory ("out/ckpt-100")
+    path: filled in when read: its folder ("out/ckpt-100")
     skipped: filled in when read: damaged checkpoints skipped before this one
     """
 
@@ -1239,7 +1239,7 @@ class trm_checkpoint_options(Structure):
 
 
 class trm_checkpoint_open_options(Structure):
-    """mark_in_use: a writer does not remove it before close; tried only, since it needs a writable directory"""
+    """mark_in_use: a writer does not remove it before close; tried only, since it needs a writable folder"""
 
 
 class trm_named_scalar(Structure):
@@ -1287,7 +1287,7 @@ class trm_npz_entry(Structure):
 class trm_probe(Structure):
     """path: as given
     is_directory: there is no data then
-    data: [bytes] the whole file, mapped; NULL if empty or a directory
+    data: [bytes] the whole file, mapped; NULL if empty or a folder
     bytes: of the file
     """
 
@@ -5324,8 +5324,8 @@ FUNCTIONS = {
           errors   INVALID (with both shapes or types, or no tensor of this name)
         """),
     'trm_checkpoint_writer_open': (c_int, (c_char_p, POINTER(trm_checkpoint_options), POINTER(c_void_p), POINTER(trm_error),),
-        'dir options out err',
-        """Makes the directory, takes its lock and removes what an interrupted writer left. The lock of a
+        'folder options out err',
+        """Makes the folder, takes its lock and removes what an interrupted writer left. The lock of a
         dead process is taken over; on another host, after 60 s without a sign of life.
           param    options: NULL = defaults
           errors   INVALID (another process writes there, with its host, pid and start), IO, NOSPACE,
@@ -5334,11 +5334,11 @@ FUNCTIONS = {
         """),
     'trm_checkpoint_save': (c_int, (c_void_p, POINTER(trm_checkpoint_info), POINTER(trm_checkpoint_part), c_int64, POINTER(trm_error),),
         'writer info parts part_count err',
-        """Saves <dir>/ckpt-<global_step>, replacing one of this step. When it returns TRM_OK (with
+        """Saves <folder>/ckpt-<global_step>, replacing one of this step. When it returns TRM_OK (with
         `background`: when trm_checkpoint_wait does), the checkpoint is complete on the disk. If anything
         fails, or the process is killed at any point, earlier checkpoints still load. Then
-        <dir>/checkpoint names the newest, and all but the newest `keep` are removed: never one in use,
-        and never before two of those kept (one if keep is 1) have been read back and verified.
+        <folder>/checkpoint names the newest, and all but the newest `keep` are removed: never one in
+        use, and never before two of those kept (one if keep is 1) have been read back and verified.
           param    parts: [part_count]
           errors   NOSPACE (before anything is written, unless 1.2 times the size is free), IO, INVALID.
                    With `background`: this save has started, and the error may be that of the one before,
@@ -5352,17 +5352,17 @@ FUNCTIONS = {
     'trm_checkpoint_writer_close': (c_int, (c_void_p, POINTER(trm_error),),
         'writer err',
         """Waits for the save in the background, releases the lock and frees the writer, also after an
-        error. If saving failed, removes a directory that open made and that is empty. NULL is accepted.
+        error. If saving failed, removes a folder that open made and that is empty. NULL is accepted.
           errors   those of trm_checkpoint_wait
         """),
     'trm_checkpoint_open': (c_int, (c_char_p, POINTER(trm_checkpoint_open_options), POINTER(c_void_p), POINTER(trm_error),),
         'path options out err',
-        """Opens one checkpoint, or the newest sound one of an output directory. Each file is read and
+        """Opens one checkpoint, or the newest sound one of an output folder. Each file is read and
         compared with its checksums first. Damaged checkpoints are named in the log (WARN) and skipped.
           param    options: NULL = defaults
-          errors   END (no checkpoint or no directory there: start afresh), CORRUPT (only damaged ones:
+          errors   END (no checkpoint or no folder there: start afresh), CORRUPT (only damaged ones:
                    file, block and offset of the newest), INVALID (no checkpoint of this name, or not a
-                   directory), IO, NOMEM
+                   folder), IO, NOMEM
           owns     caller: trm_checkpoint_close(*out)
         """),
     'trm_checkpoint_close': (None, (c_void_p,),
@@ -5379,15 +5379,15 @@ FUNCTIONS = {
           owns     the checkpoint
         """),
     'trm_checkpoint_latest': (c_int, (c_char_p, POINTER(c_int64), POINTER(trm_error),),
-        'dir global_step err',
-        """Gives the global step of the newest complete checkpoint in `dir`, by its manifest alone. For
+        'folder global_step err',
+        """Gives the global step of the newest complete checkpoint in `folder`, by its manifest alone. For
         evaluators that poll.
           errors   END (there is none), IO
         """),
     'trm_events_open': (c_int, (c_char_p, POINTER(trm_events_options), POINTER(c_void_p), POINTER(trm_error),),
-        'dir options out err',
-        """Makes a new file <dir>/events.out.tfevents.<time>.<host>.<pid>.<n>, and the directory if it is
-        missing. TensorBoard shows the directory's name as the run's.
+        'folder options out err',
+        """Makes a new file <folder>/events.out.tfevents.<time>.<host>.<pid>.<n>, and the folder if it is
+        missing. TensorBoard shows the folder's name as the run's.
           param    options: NULL = a new run
           errors   IO, NOSPACE, NOMEM
           owns     caller: trm_events_close(*out)
@@ -5454,7 +5454,7 @@ FUNCTIONS = {
           errors   IO, NOSPACE
         """),
     'trm_record_open': (c_int, (c_char_p, c_char_p, c_int32, POINTER(c_void_p), POINTER(trm_error),),
-        'directory role number out err',
+        'folder role number out err',
         """Opens or creates the record of a process in a folder, with the folder. Half a line at its end
         (from a crash) gets a line end.
           param    role: the process is task `number` of it; the record is
@@ -5519,23 +5519,23 @@ FUNCTIONS = {
         'path data bytes err',
         """Writes a small file, replacing the one that was there.
           param    data: [bytes]
-          errors   IO (also: the path is a directory or a device), NOSPACE
+          errors   IO (also: the path is a folder or a device), NOSPACE
         """),
     'trm_path_check': (c_int, (c_char_p, c_bool, POINTER(trm_error),),
         'path folder err',
         """Checks before long work that its result can be written to a path. Changes nothing.
           param    folder: false = a file: its folder must be there; true = a folder, which is made with
                    its parents
-          errors   IO (also: a file's path is a directory or a device), INVALID (the path is too long)
+          errors   IO (also: a file's path is a folder or a device), INVALID (the path is too long)
         """),
     'trm_inspect': (c_int, (c_char_p, POINTER(trm_inspect_options), trm_line_sink, c_void_p, POINTER(trm_error),),
         'path options sink context err',
-        """Recognises a file or directory by content and describes it: safetensors, a checkpoint or a
-        directory of them, event file, TFRecord, .npy, .npz, ONNX, CIFAR-10 batch.
+        """Recognises a file or folder by content and describes it: safetensors, a checkpoint or a
+        folder of them, event file, TFRecord, .npy, .npz, ONNX, CIFAR-10 batch.
           param    options: NULL = lines, the library's kinds
                    sink: receives each line; context: for `sink`
           errors   CORRUPT (nothing fits, with the kinds that were tried; or the first fault), INVALID
-                   (neither a file nor a directory), IO
+                   (neither a file nor a folder), IO
         """),
     'trm_export_safetensors': (c_int, (c_void_p, c_char_p, POINTER(trm_error),),
         'model path err',
