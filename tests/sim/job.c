@@ -25,11 +25,12 @@ static void draw_aims(double slowest) {
     } else if (leases == 1) {
         job.lease_timeout = 0.5 + 1.6 * slowest + sim_unit(DRAW_PLAN);
     }
-    job.dies_at_cuts = sim_random(DRAW_PLAN, 6) == 0;
+    job.dies_at_snapshots = sim_random(DRAW_PLAN, 6) == 0;
     job.dies_at_pushes = sim_random(DRAW_PLAN, 6) == 0;
     job.spares_servers =
-        !job.dies_at_cuts && sim_random(DRAW_PLAN, job.dies_at_pushes ? 2 : 8) == 0;
-    job.cuts = job.dies_at_cuts ? 1 + (int)sim_random(DRAW_PLAN, 4) : job.cuts;
+        !job.dies_at_snapshots && sim_random(DRAW_PLAN, job.dies_at_pushes ? 2 : 8) == 0;
+    job.snapshot_batches =
+        job.dies_at_snapshots ? 1 + (int)sim_random(DRAW_PLAN, 4) : job.snapshot_batches;
 }
 
 /* An aim that was added later. It draws from a stream of its own, so that the jobs without it
@@ -37,7 +38,7 @@ static void draw_aims(double slowest) {
 static void draw_later_aim(void) {
     if (!job.elastic && sim_random(DRAW_AIMS, 12) == 0) {
         job.compute *= 0.01;
-        job.cuts = 1 + (int)sim_random(DRAW_AIMS, 4);
+        job.snapshot_batches = 1 + (int)sim_random(DRAW_AIMS, 4);
     }
 }
 
@@ -49,7 +50,7 @@ static void draw_chief(void) {
     if (!job.chiefs) {
         return;
     }
-    job.cuts = 1 + (int)sim_random(DRAW_CHIEF, 8);
+    job.snapshot_batches = 1 + (int)sim_random(DRAW_CHIEF, 8);
     job.resizes = sim_random(DRAW_CHIEF, 2) == 0;
     if (job.mode != TRM_PS_SYNC && sim_random(DRAW_CHIEF, 2) == 0) {
         job.cached = 4 << sim_random(DRAW_CHIEF, 4);
@@ -76,7 +77,7 @@ static void draw_visits(void) {
     job.visits = true;
     job.lies = job.durable && job.aim == AIM_NONE && share < 8;
     if (job.lies && (share == 3 || share == 7)) {
-        job.cuts = 1 + (int)sim_random(DRAW_LIES, 4);
+        job.snapshot_batches = 1 + (int)sim_random(DRAW_LIES, 4);
     }
     job.slices = job.blocks == 0 && sim_random(DRAW_TOOLS, 2) == 0;
     job.halves = job.blocks == 0 && sim_random(DRAW_TOOLS, 2) == 0;
@@ -119,7 +120,7 @@ static void draw_job(void) {
     job.lease = JOB_BATCH * (1 + (int)draw(DRAW_PLAN, 8));
     job.epochs = 1 + (int)draw(DRAW_PLAN, JOB_EPOCHS);
     job.batches = 10 + (int)draw(DRAW_PLAN, 40);
-    job.cuts = (int)draw(DRAW_PLAN, 3) == 0 ? 0 : 3 + (int)draw(DRAW_PLAN, 12);
+    job.snapshot_batches = (int)draw(DRAW_PLAN, 3) == 0 ? 0 : 3 + (int)draw(DRAW_PLAN, 12);
     job.compute = 0.1 + 2.4 * sim_unit(DRAW_PLAN);
     double slowest = 0; /* seconds of a batch */
     for (int w = 0; w < JOB_WORKERS; w++) {
@@ -470,7 +471,8 @@ void sim_job_lose_power(int host) {
     }
 }
 
-static void dies_at_cut(void *a, uint64_t number) {
+/* Ends a server, or worker 0, while a snapshot is taken. */
+static void die_at_snapshot(void *a, uint64_t number) {
     (void)a;
     bool is_server = number < (uint64_t)job.servers;
     sim_process *p = is_server ? job.server[number] : job.worker[0];
@@ -517,14 +519,14 @@ void sim_job_plan_break_at_lease(int worker) {
     }
 }
 
-void sim_job_plan_death_at_cut(int worker) {
+void sim_job_plan_death_at_snapshot(int worker) {
     if (job.chiefs && sim_random(DRAW_CHIEF, 2) == 0) {
         plan_break(worker, (int)sim_random(DRAW_CHIEF, (uint64_t)job.servers), 0.004);
     }
-    if (job.dies_at_cuts && (job.without >> FAULT_DEATH & 1) == 0 &&
+    if (job.dies_at_snapshots && (job.without >> FAULT_DEATH & 1) == 0 &&
         sim_random(DRAW_PLAN, 2) == 0) {
         double wait = (sim_random(DRAW_PLAN, 2) == 0 ? 0.005 : 0.1) * sim_unit(DRAW_PLAN);
-        sim_at(sim.now + sim_nanoseconds(wait), dies_at_cut, NULL,
+        sim_at(sim.now + sim_nanoseconds(wait), die_at_snapshot, NULL,
                sim_random(DRAW_PLAN, (uint64_t)job.servers + 1));
     }
 }
@@ -648,7 +650,7 @@ void sim_job_plan_faults(void) {
     for (uint64_t k = 0; k < FAULT_LIES; k++) {
         job.comes[k] = sim_random(DRAW_PLAN, 3) == 0;
         /* what a full disk does not write of the book of leases is found out when the lease ends */
-        job.comes[k] |= k == FAULT_DEATH && (job.dies_at_cuts || job.dies_at_pushes);
+        job.comes[k] |= k == FAULT_DEATH && (job.dies_at_snapshots || job.dies_at_pushes);
         job.comes[k] = job.comes[k] && (k != FAULT_DISK || !job.keeps_leases);
         job.comes[k] = job.busy > 0 ? k == FAULT_RESET : job.comes[k] && !job.quiet;
         if (job.comes[k] && k != FAULT_SLOW) {
@@ -700,7 +702,7 @@ static void start_servers_and_workers(void) {
               "epochs, %d batches, %d snapshots, aim %d",
               modes[job.mode], job.servers, job.shards, job.workers,
               job.lent ? "leases" : "own batches", job.durable ? "flushed" : "logged",
-              job.staleness, job.samples, job.lease, job.epochs, job.batches, job.cuts,
+              job.staleness, job.samples, job.lease, job.epochs, job.batches, job.snapshot_batches,
               (int)job.aim);
     for (int s = 0; s < job.servers; s++) {
         start_server(NULL, (uint64_t)s);

@@ -21,7 +21,7 @@ enum {
     JOB_EPOCHS = 3,
     JOB_KEYS = 24,
     JOB_WITNESSES =
-        8, /* keys that every batch pushes, on all shards: a cut through a push shows there */
+        8, /* keys that every batch pushes, on all shards: half a push in a snapshot shows there */
     JOB_FIRST_WORKER = 4,
     JOB_READER = 12, /* hosts */
     JOB_EVALUATOR = 13,
@@ -93,9 +93,10 @@ typedef struct sim_job {
     bool lies;          /* the disk of a server's host lies (lies.c) */
     bool resizes;       /* at the end other numbers of servers load the last snapshot */
     bool lent, durable; /* leases of samples; log_sync, and hosts may lose their power */
-    int samples, lease, epochs, batches, cuts;
+    int samples, lease, epochs, batches;
+    int snapshot_batches;        /* a snapshot after so many batches of a worker; 0: none */
     int batches_of[JOB_WORKERS]; /* own batches of each worker; some leave early */
-    bool dies_at_cuts;           /* servers, or the worker, die while snapshots are taken */
+    bool dies_at_snapshots;      /* servers, or the worker, die while snapshots are taken */
     bool dies_at_pushes;         /* workers die while they push */
     bool spares_servers;         /* no server dies or loses its power */
     bool keeps_leases;           /* no lease ends by time: each is used or given back */
@@ -126,7 +127,7 @@ typedef struct sim_job {
     bool lied;                              /* a disk has lied, and the job has ended with it */
     bool starts[JOB_SERVERS + JOB_WORKERS]; /* a start is planned */
     uint8_t was_lent[JOB_EPOCHS][JOB_BATCH * JOB_BATCHES]; /* samples that a worker has had */
-    int faults, kills, leases_lost, cuts_made; /* kills: ends of workers before their work */
+    int faults, kills, leases_lost, snapshots_made; /* kills: ends of workers before their work */
     int server_deaths;
     uint32_t confirmed; /* newest snapshot that a worker has noted */
     int parts_then;     /* how often parts of pushes may have come into it (roles.c) */
@@ -145,7 +146,7 @@ void sim_job_plan_death_in(sim_process *p, uint64_t share, uint64_t calls);
 void sim_job_plan_another_death(int code);
 /* A worker begins a snapshot: draws whether a server dies, or a connection breaks, while it is
  * taken. */
-void sim_job_plan_death_at_cut(int worker);
+void sim_job_plan_death_at_snapshot(int worker);
 /* A server has begun to hold pushes for this process: draws whether the connection breaks now. */
 void sim_job_break_held(int server);
 /* A worker asks for a lease of samples: draws whether the connection breaks before it has the

@@ -37,7 +37,7 @@ static double real_now(clockid_t clock) {
 typedef struct outcome {
     double simulated, cpu; /* seconds */
     uint64_t hash, switches;
-    int faults, cuts;
+    int faults, snapshots;
     bool passed_over;
     char failure[256];
 } outcome;
@@ -55,7 +55,7 @@ static outcome run_seed(uint64_t seed, sim_tracing tracing) {
                  sim.hash,
                  sim.switches,
                  job.faults,
-                 job.cuts_made,
+                 job.snapshots_made,
                  job.passed_over,
                  ""};
     snprintf(o.failure, sizeof o.failure, "%.255s", sim.failure);
@@ -116,7 +116,7 @@ static int compare_doubles(const void *a, const void *b) {
 typedef struct total {
     double began, simulated;
     double *ratios; /* simulated over CPU time */
-    uint64_t seeds, room, faults, cuts;
+    uint64_t seeds, room, faults, snapshots;
     int failed;
     run runs[JOBS_MOST];
     int running, jobs; /* jobs: most that run at a time */
@@ -139,7 +139,7 @@ static void add_outcome(total *t, uint64_t seed, const outcome *o) {
     t->ratios[t->seeds++] = o->cpu > 0 ? o->simulated / o->cpu : 0;
     t->simulated += o->simulated;
     t->faults += (uint64_t)o->faults;
-    t->cuts += (uint64_t)o->cuts;
+    t->snapshots += (uint64_t)o->snapshots;
 }
 
 /* Waits until at most `most` seeds run. */
@@ -174,8 +174,8 @@ static int end_total(total *t) {
         "%llu seeds, %d failed, %llu faults, %llu snapshots; %.0f s simulated in %.1f s; simulated "
         "over CPU time: median %.0f; %.0f seeds an hour\n",
         (unsigned long long)t->seeds, t->failed, (unsigned long long)t->faults,
-        (unsigned long long)t->cuts, t->simulated, wall, t->seeds > 0 ? t->ratios[t->seeds / 2] : 0,
-        3600 * (double)t->seeds / wall);
+        (unsigned long long)t->snapshots, t->simulated, wall,
+        t->seeds > 0 ? t->ratios[t->seeds / 2] : 0, 3600 * (double)t->seeds / wall);
     free(t->ratios);
     return t->failed > 0;
 }
@@ -223,7 +223,7 @@ static int run_one(uint64_t seed, bool trace) {
         "seed %llu: %s; %.1f s simulated in %.3f s, %d faults, %d snapshots, %llu switches, trace "
         "%016llx\n",
         (unsigned long long)seed, o.failure[0] == '\0' ? "good" : o.failure, o.simulated, o.cpu,
-        o.faults, o.cuts, (unsigned long long)o.switches, (unsigned long long)o.hash);
+        o.faults, o.snapshots, (unsigned long long)o.switches, (unsigned long long)o.hash);
     return o.failure[0] != '\0';
 }
 

@@ -246,14 +246,15 @@ static void note_confirmed(uint32_t snapshot, int64_t began) {
 static void take_snapshot(worker_state *w) {
     trm_ps_checkpoint_result result;
     trm_error err;
-    if ((w->number != 0 && !job.chiefs) || job.cuts == 0 || ++w->batches % job.cuts != 0) {
+    if ((w->number != 0 && !job.chiefs) || job.snapshot_batches == 0 ||
+        ++w->batches % job.snapshot_batches != 0) {
         return;
     }
     if (job.chiefs && !is_chief(w->client, w->number)) {
         try_without_lease(w);
         return;
     }
-    sim_job_plan_death_at_cut(w->number);
+    sim_job_plan_death_at_snapshot(w->number);
     const int newest = sim_disk_newest_inode();
     const int64_t began = sim.now;
     trm_status status = trm_ps_checkpoint(w->client, sim_random(DRAW_ORDER, 2) == 0, &result, &err);
@@ -262,12 +263,12 @@ static void take_snapshot(worker_state *w) {
         status = trm_ps_checkpoint(w->client, false, &result, &err);
     }
     if (status == TRM_OK) {
-        job.cuts_made++;
+        job.snapshots_made++;
         check_logs(result.snapshot, newest);
         sim_lies_note(result.snapshot);
         note_confirmed(result.snapshot, began);
         sim_trace(sim.current->process, "snapshot %u", result.snapshot);
-        if (job.dies_at_cuts || job.aim != AIM_NONE || sim_random(DRAW_ORDER, 4) == 0) {
+        if (job.dies_at_snapshots || job.aim != AIM_NONE || sim_random(DRAW_ORDER, 4) == 0) {
             check_newest_snapshot();
         }
     } else {
@@ -717,7 +718,7 @@ static void check_newest_snapshot(void) {
 
 int sim_check_folder_main(void *argument) {
     (void)argument;
-    if (job.cuts_made > 0) {
+    if (job.snapshots_made > 0) {
         check_newest_snapshot();
     }
     return 0;

@@ -123,8 +123,8 @@ static void shape_memory(void) {
     const uint64_t share = sim_random(DRAW_MEMORY, 6);
     states.memory = share == 0 ? MEMORY_OF_RELEASE : share == 1 ? MEMORY_OF_ANSWERS : MEMORY_ANY;
     if (states.memory != MEMORY_ANY) {
-        job.dies_at_pushes = job.dies_at_cuts = false;
-        job.cuts = 1 + (int)sim_random(DRAW_MEMORY, 4);
+        job.dies_at_pushes = job.dies_at_snapshots = false;
+        job.snapshot_batches = 1 + (int)sim_random(DRAW_MEMORY, 4);
         job.servers = job.servers < 2 ? 2 : job.servers;
     }
 }
@@ -139,10 +139,10 @@ void sim_states_draw(double *slowest) {
     if (job.aim == AIM_NONE || job.aim == AIM_MEMORY) {
         return;
     }
-    job.chiefs = job.resizes = job.dies_at_pushes = job.dies_at_cuts = job.spares_servers =
+    job.chiefs = job.resizes = job.dies_at_pushes = job.dies_at_snapshots = job.spares_servers =
         job.keeps_leases = false;
     job.cached = job.blocks = 0;
-    job.cuts = 1;
+    job.snapshot_batches = 1;
     job.servers = job.servers < 2 ? 2 : job.servers;
     job.workers = job.workers < 2 ? 2 : job.workers;
     job.lent = job.aim == AIM_IDLE || job.aim == AIM_REST || (job.aim == AIM_FIRST && job.lent);
