@@ -531,9 +531,9 @@ void app_put_parallel(const app_context *app, const trm_exec *exec, const trm_wa
     double step = waiting->step_seconds > 0 ? waiting->step_seconds : 1;
     double communication = waiting->communication_seconds / step,
            imbalance = waiting->imbalance_seconds / step;
-    /* With stages of a pipeline only the ranks of one stage are measured, so no sentence says
-     * it. */
-    bool all = info.size == app_rank_count(app);
+    /* With stages of a pipeline only the ranks of one stage are measured, and one rank waits for
+     * no other, so no sentence says it. */
+    bool all = info.size > 1 && info.size == app_rank_count(app);
     app_put(app_int("rank", app_rank(app), NULL),
             app_int("ranks", app_rank_count(app), all ? "\n%d ranks wait" : NULL),
             app_text("parallel_mode", app_context_option(app, "parallel_mode"), NULL),
