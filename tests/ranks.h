@@ -19,17 +19,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* What a body knows of its rank, and its error. Of forked ranks it lies in shared memory. */
 typedef struct rank_context {
-    trmi_job *job;
+    trmi_job *job; /* through which the ranks find each other (lib/shared_job.h) */
     int rank, size;
-    void *arg;
-    char failure[640]; /* empty: no error */
-    int pid;
+    void *arg;          /* of the test; the same for all ranks */
+    char failure[640];  /* empty: no error */
+    int pid;            /* of a forked rank */
     _Atomic int rounds; /* rounds that the rank has completed: ranks_wait */
 } rank_context;
 
+/* What one rank of a test does. */
 typedef void rank_body(rank_context *context);
 
+/* Ends the body, with a message of printf, unless the condition holds. */
 #define EXPECT(condition, ...)                                                                     \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -62,6 +65,7 @@ typedef struct rank_setup {
     trm_comm_destroy(comm);                                                                        \
     boot->table->destroy(boot)
 
+/* The argument of a rank's thread. */
 typedef struct rank_start {
     rank_context *context;
     rank_body *body;
@@ -101,6 +105,7 @@ static inline void ranks_wait(rank_context *contexts, int size, int rounds) {
     }
 }
 
+/* Fails the test with the error of the first rank that has one. */
 static inline void ranks_report(const rank_context *contexts, int size, const char *what) {
     for (int r = 0; r < size; r++) {
         if (contexts[r].failure[0] != '\0') {
@@ -109,6 +114,8 @@ static inline void ranks_report(const rank_context *contexts, int size, const ch
     }
 }
 
+/* Runs the body on `size` ranks and waits for all of them. ranks_per_host: 0 = all on one host;
+ * `forked`: each rank is a process, else a thread; `what` names the case in a failure. */
 static inline void ranks_run(int size, int ranks_per_host, bool forked, rank_body *body, void *arg,
                              const char *what) {
     trm_error err;
@@ -146,11 +153,13 @@ static inline void ranks_run(int size, int ranks_per_host, bool forked, rank_bod
 
 /* A body of a rank that has a communicator, created before it and destroyed after it. */
 typedef void joined_body(rank_context *context, trm_comm *comm);
+/* The argument of ranks_run for a joined_body. */
 typedef struct joined_start {
     joined_body *body;
     void *arg;
 } joined_start;
 
+/* The body around a joined_body. */
 static inline void rank_joined(rank_context *context) {
     const joined_start *start = context->arg;
     rank_setup with_patience = {.options = {.timeout_seconds = 120 * check_patience()}};
@@ -161,6 +170,7 @@ static inline void rank_joined(rank_context *context) {
     CLOSE_COMM();
 }
 
+/* Runs such a body, on ranks of one host (ranks_run). */
 static inline void ranks_run_joined(int size, bool forked, joined_body *body, void *arg,
                                     const char *what) {
     joined_start start = {body, arg};

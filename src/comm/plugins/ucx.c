@@ -78,7 +78,7 @@ static void count_posted(pending *p, ucs_status_ptr_t request) {
     }
 }
 
-/* Callbacks of UCX: a send, a receive, and an endpoint that has failed. */
+/* Is called by UCX when a send has ended. */
 static void on_sent(void *request, ucs_status_t status, void *user) {
     complete_request(user, status);
     ucp_request_free(request);
@@ -100,7 +100,7 @@ static void endpoint_failed(void *argument, ucp_ep_h endpoint, ucs_status_t stat
     p->reason = status;
 }
 
-/* Start sending or receiving one part of a transfer. */
+/* Starts to send a part of a transfer. */
 static void post_send(ucx *self, pending *p, const void *data, size_t bytes, uint64_t part) {
     trmi_net_transfer *t = p->transfer;
     ucp_request_param_t param = {.op_attr_mask =
@@ -113,7 +113,7 @@ static void post_send(ucx *self, pending *p, const void *data, size_t bytes, uin
     count_posted(p, request);
 }
 
-/* Posts the receive of a part of a frame. */
+/* Starts to receive a part of a transfer. */
 static void post_receive(ucx *self, pending *p, void *data, size_t bytes, uint64_t part) {
     trmi_net_transfer *t = p->transfer;
     ucp_request_param_t param = {.op_attr_mask =
