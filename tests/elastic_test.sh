@@ -207,7 +207,7 @@ misfit "batches of an update (accumulate) differs (found 2, the job has 1)" --ac
 misfit "how ranks share the work differs" --parallel-mode semi_auto_parallel
 misfit "how ranks share the work differs" --sync-batch-norm off
 misfit "ranks disagree about the communicator's options" --deterministic strict
-misfit 'callbacks do on all ranks differs (found "checkpoints every .* and at the end", the job has "")' --output hand-saves
+misfit 'callbacks of all ranks differ (found "checkpoints every .* and at the end", the job has "")' --output hand-saves
 misfit "sink mode differs (found 1, the job has 0)" --sink
 misfit "whether a timeline is recorded differs (found 1, the job has 0)" --profile hand.json
 steps=$(grep -c '"event":"step"' out.txt)

@@ -232,7 +232,10 @@ bool trmi_exec_flagged(const trm_exec *exec, trmi_exec_flag which);
 void trmi_exec_forget_flags(trm_exec *exec);
 /* Returns whether each rank keeps this variable to itself (trm_parallel_options.layerwise). */
 bool trmi_exec_is_layerwise(const trm_exec *exec, int32_t index);
-/* distributed/ranks.c: copies rank 0's states to all ranks: before an evaluation, so that all ranks
+/* distributed/ranks.c: adds the options of parallel training that all ranks must have in common to
+ * `hash`, but no texts of plans and meshes. */
+uint64_t trmi_hash_parallel(uint64_t hash, const trm_parallel_options *options);
+/* Copies rank 0's states to all ranks: before an evaluation, so that all ranks
  * evaluate the model that a checkpoint would hold.   errors  those of trm_comm_run */
 trm_status trmi_exec_broadcast_states(trm_exec *exec, trm_error *err);
 

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "comm/api/communicator.h"
 #include "data/pipeline/dataset.h"
+#include "exec/exec.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -45,25 +46,7 @@ static uint64_t hash_text(uint64_t hash, const char *text) {
  * common, since ranks that find a difference there (digest_of of exec/distributed/ranks.c) all
  * fail. */
 static uint64_t hash_ways(const trm_parallel_options *asked) {
-    const int64_t numbers[] = {(int64_t)asked->split.kind,
-                               asked->pipeline.stages,
-                               (int64_t)asked->pipeline.schedule,
-                               asked->pipeline.chunks,
-                               asked->sum,
-                               (int64_t)asked->wire,
-                               (int64_t)asked->bucket,
-                               asked->bucket_bytes,
-                               asked->shard_optimizer,
-                               (int64_t)asked->cooperative,
-                               asked->sync_batch_norm,
-                               asked->layerwise_count,
-                               asked->block};
-    uint64_t hash = trmi_hash(TRMI_HASH_BEGIN, numbers, sizeof numbers);
-    hash = trmi_hash(hash, asked->bucket_list,
-                     (size_t)asked->bucket_list_count * sizeof *asked->bucket_list);
-    for (int32_t i = 0; i < asked->layerwise_count; i++) {
-        hash = hash_text(hash, asked->layerwise[i]);
-    }
+    uint64_t hash = trmi_hash_parallel(TRMI_HASH_BEGIN, asked);
     hash = hash_text(hash, asked->split.mesh);
     hash = hash_text(hash, asked->split.plan);
     return hash_text(hash, asked->pipeline.begins);
@@ -124,10 +107,9 @@ static trm_status compare_terms(const admission_terms *mine, const admission_ter
         }
     }
     if (mine->together != job->together) {
-        return TRMI_FAIL(
-            err, TRM_INVALID,
-            "what callbacks do on all ranks differs (found \"%s\", the job has \"%s\")",
-            mine->callbacks, job->callbacks);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "callbacks of all ranks differ (found \"%s\", the job has \"%s\")",
+                         mine->callbacks, job->callbacks);
     }
     return mine->ways == job->ways
                ? TRM_OK

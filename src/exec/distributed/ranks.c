@@ -231,6 +231,29 @@ static void close_ranks(trm_exec *exec) {
 
 /* ---- the same program everywhere ------------------------------------------------------------- */
 
+uint64_t trmi_hash_parallel(uint64_t hash, const trm_parallel_options *o) {
+    const int64_t numbers[] = {(int64_t)o->split.kind,
+                               o->pipeline.stages,
+                               (int64_t)o->pipeline.schedule,
+                               o->pipeline.chunks,
+                               o->sum,
+                               (int64_t)o->wire,
+                               (int64_t)o->bucket,
+                               o->bucket_bytes,
+                               o->bucket_list_count,
+                               o->shard_optimizer,
+                               (int64_t)o->cooperative,
+                               o->sync_batch_norm,
+                               o->layerwise_count,
+                               o->block};
+    hash = trmi_hash(hash, numbers, sizeof numbers);
+    hash = trmi_hash(hash, o->bucket_list, (size_t)o->bucket_list_count * sizeof *o->bucket_list);
+    for (int32_t i = 0; i < o->layerwise_count; i++) {
+        hash = trmi_hash(hash, o->layerwise[i], strlen(o->layerwise[i]) + 1);
+    }
+    return hash;
+}
+
 /* Computes a digest of all that must be equal on all ranks: parameters with their places and
  * layouts, and the parallel options. */
 static uint64_t digest_of(const trm_exec *exec) {
@@ -250,17 +273,9 @@ static uint64_t digest_of(const trm_exec *exec) {
         hash = trmi_hash(hash, form, sizeof form);
     }
     hash = trmi_parallel_of(exec)->split != NULL ? trmi_split_mix(exec, hash) : hash;
-    int32_t settings[9] = {(int32_t)o->wire,
-                           (int32_t)o->bucket,
-                           o->bucket_list_count,
-                           o->sync_batch_norm,
-                           o->layerwise_count,
-                           exec->accumulate,
-                           o->sum | o->shard_optimizer << 1,
-                           program->blocks,
-                           program->cooperative_ranks};
+    hash = trmi_hash_parallel(hash, o);
+    const int32_t settings[] = {exec->accumulate, program->blocks, program->cooperative_ranks};
     hash = trmi_hash(hash, settings, sizeof settings);
-    hash = trmi_hash(hash, o->bucket_list, (size_t)o->bucket_list_count * sizeof *o->bucket_list);
     const trm_optimizer_options *rule = &exec->optimizer;
     const double numbers[15] = {(double)rule->kind,
                                 rule->momentum,
@@ -277,8 +292,7 @@ static uint64_t digest_of(const trm_exec *exec) {
                                 rule->l2,
                                 rule->beta,
                                 rule->clip_norm};
-    hash = trmi_hash(hash, numbers, sizeof numbers);
-    return trmi_hash(hash, &o->bucket_bytes, sizeof o->bucket_bytes);
+    return trmi_hash(hash, numbers, sizeof numbers);
 }
 
 /* Compares the digests of all ranks' programs. Ranks with different programs would call
