@@ -21,7 +21,11 @@
  * {FACTOR} after a conversion multiplies what people read: "%.2f{1e3} ms" prints seconds. A
  * format may use its value several times ("%dx%d"), or not at all. The format of a bool is printed
  * if the value is true. A value without a key is text alone, one without a format (NULL) JSON
- * alone. */
+ * alone.
+ *
+ * The library has reports of its own (base/format/report.h), because the program includes public
+ * headers only and because lines there are said of a finished tree, where text here follows the
+ * values as they are put. */
 #ifndef TRIREME_APP_VALUES_H
 #define TRIREME_APP_VALUES_H
 

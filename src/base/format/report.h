@@ -32,8 +32,8 @@
  * Lines of events, descriptions in files, headers and manifests are JSON alone, and are reports,
  * too: trmi_report_begin_json writes one into a text of the caller.
  *
- * The program includes public headers only and has reports of its own (app/output/values.h), whose
- * text follows the order of their values. */
+ * The program has reports of its own (app/output/values.h), because it includes public headers only
+ * and because its text follows the values as they are put, where lines here are said of a tree. */
 #ifndef TRMI_BASE_REPORT_H
 #define TRMI_BASE_REPORT_H
 
