@@ -233,6 +233,7 @@ static trm_status take_guests(decision *d, double seconds, trm_error *err) {
             if (trmi_link_fill(&guest->link) >= 0) {
                 status = trmi_ballot_hear_newcomer(&d->ballot, &guest->entry, err);
             } else {
+                trmi_ballot_lose_newcomer(&d->ballot, guest->entry.id);
                 trmi_guest_free(guest);
                 e->guests[g] = e->guests[--e->guest_count];
             }
@@ -521,7 +522,7 @@ static trm_status apply_for_membership(decision *d, trm_error *err) {
             return TRM_OK;
         }
         /* any member that answers will do */
-        for (int32_t i = 0; i < d->now.count && !answered; i++) {
+        for (int32_t i = 0; i < d->now.count && !answered && !atomic_load(&e->leaving); i++) {
             answered = !trmi_process_is_dead(&e->me, &d->now.list[i]) &&
                        wait_at_door(d, i, deadline, err) == TRM_OK;
         }

@@ -196,6 +196,19 @@ trm_status trmi_ballot_hear_newcomer(trmi_ballot *b, const trmi_member *entry, t
     return TRM_OK;
 }
 
+void trmi_ballot_lose_newcomer(trmi_ballot *b, uint64_t id) {
+    const int32_t end = b->now->count + b->newcomers;
+    int32_t at = b->now->count;
+    while (at < end && b->entries[at].id != id) {
+        at++;
+    }
+    if (at < end) {
+        memmove(b->entries + at, b->entries + at + 1,
+                (size_t)(end - at - 1) * sizeof b->entries[0]);
+        b->newcomers--;
+    }
+}
+
 void trmi_ballot_lose(trmi_ballot *b, int32_t index) {
     if (b->states[index] != TRMI_MEMBER_DEAD) {
         b->states[index] = TRMI_MEMBER_LOST;

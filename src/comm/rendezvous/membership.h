@@ -121,6 +121,9 @@ trm_status trmi_ballot_hear(trmi_ballot *ballot, int32_t index, const trmi_membe
 /* Notes that a process that was no member asks to become one.
  *   errors  NOMEM */
 trm_status trmi_ballot_hear_newcomer(trmi_ballot *ballot, const trmi_member *entry, trm_error *err);
+/* Notes that the connection to such a process is lost: it may have gone, and a list with it could
+ * need its vote. It asks again if it has not. Has no effect once the list is proposed. */
+void trmi_ballot_lose_newcomer(trmi_ballot *ballot, uint64_t id);
 /* Notes that the connection to a member is lost; it may have died. */
 void trmi_ballot_lose(trmi_ballot *ballot, int32_t index);
 /* Notes that the death of a member is proven. */

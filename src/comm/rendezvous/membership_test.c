@@ -171,13 +171,17 @@ static void half_needs_proof(void **state) {
     trmi_ballot_bury(&ballot, 3);
     assert_true(trmi_ballot_has_quorum(&ballot, false));
     assert_false(trmi_ballot_has_quorum(&ballot, true));
-    /* a newcomer gets the next free number */
+    /* a newcomer gets the next free number; one that has gone is no member */
     r.now.list[2].number = 6;
+    assert_int_equal(trmi_ballot_hear_newcomer(&ballot, &(trmi_member){.id = 8}, &err), TRM_OK);
     assert_int_equal(trmi_ballot_hear_newcomer(&ballot, &(trmi_member){.id = 9}, &err), TRM_OK);
     assert_int_equal(trmi_ballot_hear_newcomer(&ballot, &(trmi_member){.id = 9}, &err), TRM_OK);
+    trmi_ballot_lose_newcomer(&ballot, 8);
+    trmi_ballot_lose_newcomer(&ballot, 5);
     assert_int_equal(trmi_ballot_propose(&ballot, &err), TRM_OK);
     assert_int_equal(ballot.list.count, 3);
     assert_int_equal(ballot.list.epoch, 2);
+    assert_int_equal(ballot.list.list[2].id, 9);
     assert_int_equal(ballot.list.list[2].number, 7);
     trmi_ballot_end(&ballot);
     end_run(&r);
