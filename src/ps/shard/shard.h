@@ -225,7 +225,7 @@ trm_status trmi_shard_log_table(trmi_shard *shard, const trm_table_options *opti
                                 trm_error *err);
 trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_error *err);
 /* *has: false for a log that only declares tables, which may be left out.
- *   errors  NOMEM */
+ *   errors  those of trmi_mapping_open */
 trm_status trmi_shard_log_has_pushes(const char *path, bool *has, trm_error *err);
 /* Logs the held records again, at the start of the log of a snapshot: the snapshot's rows do not
  * contain them, and older logs are not read after it. */

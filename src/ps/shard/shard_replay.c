@@ -296,14 +296,10 @@ static trm_status replay_one(trmi_shard *shard, const trmi_record_head *head, co
                : use_record(shard, head, body, pushes, err);
 }
 
-/* Contract in shard.h. Reads heads only; a log that cannot be read counts as one with pushes. */
+/* Contract in shard.h. Reads heads only. */
 trm_status trmi_shard_log_has_pushes(const char *path, bool *has, trm_error *err) {
     trmi_mapping map;
-    trm_status status = trmi_mapping_open(path, &map, err);
-    if (status != TRM_OK) {
-        *has = true; /* reading it will give the error */
-        return status == TRM_NOMEM ? status : TRM_OK;
-    }
+    TRMI_TRY(trmi_mapping_open(path, &map, err));
     bool found = false;
     size_t at = 0;
     while (!found && at + sizeof(trmi_record_head) <= map.bytes) {

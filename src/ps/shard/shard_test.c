@@ -600,8 +600,8 @@ static void a_log_that_cannot_be_written_stops_the_shard(void **state) {
     trmi_shard_destroy(shard);
 }
 
-/* Without memory it is not known whether a log has pushes: a server that took it for one with
- * pushes would refuse to start with other shards. */
+/* Without memory, or where a log cannot be read, it is not known whether it has pushes: a server
+ * that took it for one with pushes would refuse to start with other shards. */
 static void a_log_of_tables_has_no_pushes(void **state) {
     trmi_shard *shard = make_shard(1 << 26, 2);
     trm_error err;
@@ -614,6 +614,7 @@ static void a_log_of_tables_has_no_pushes(void **state) {
     trmi_alloc_fail_after(1);
     CHECK_FAILS(trmi_shard_log_has_pushes(path, &has, &err), TRM_NOMEM, err, "log-tables");
     trmi_alloc_fail_after(0);
+    CHECK_FAILS(trmi_shard_log_has_pushes(in_folder("no-log"), &has, &err), TRM_IO, err, "no-log");
     CHECK_OK(push_number(shard, 1, 1, 1, &applied, &err), err);
     CHECK_OK(trmi_shard_log_has_pushes(path, &has, &err), err);
     assert_true(has);
