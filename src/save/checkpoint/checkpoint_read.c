@@ -320,15 +320,15 @@ const trm_safetensors *trm_checkpoint_part_of(const trm_checkpoint *checkpoint, 
 
 /* Contract in trireme/io.h. Only manifests are read. The list is sorted, and slots whose manifest
  * cannot be read stand at its end. */
-trm_status trm_checkpoint_latest(const char *dir, int64_t *global_step, trm_error *err) {
-    TRMI_NEED(err, dir, global_step);
+trm_status trm_checkpoint_latest(const char *folder, int64_t *global_step, trm_error *err) {
+    TRMI_NEED(err, folder, global_step);
     trmi_checkpoint_list list;
-    TRMI_TRY(trmi_checkpoint_list_dir(dir, &list, err));
+    TRMI_TRY(trmi_checkpoint_list_dir(folder, &list, err));
     bool found = list.count > 0 && list.slots[0].sequence >= 0;
     if (found) {
         *global_step = list.slots[0].step;
     }
     trmi_checkpoint_list_free(&list);
     return found ? TRM_OK
-                 : TRMI_FAIL(err, TRM_END, "%s: no complete checkpoint", trmi_path_tail(dir));
+                 : TRMI_FAIL(err, TRM_END, "%s: no complete checkpoint", trmi_path_tail(folder));
 }

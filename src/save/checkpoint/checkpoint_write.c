@@ -429,10 +429,10 @@ static trm_status find_next_sequence(trm_checkpoint_writer *writer, trm_error *e
     return TRM_OK;
 }
 
-trm_status trm_checkpoint_writer_open(const char *dir, const trm_checkpoint_options *options,
+trm_status trm_checkpoint_writer_open(const char *folder, const trm_checkpoint_options *options,
                                       trm_checkpoint_writer **out, trm_error *err) {
-    TRMI_NEED(err, dir, out);
-    return trmi_checkpoint_writer_open_on(NULL, dir, options, out, err);
+    TRMI_NEED(err, folder, out);
+    return trmi_checkpoint_writer_open_on(NULL, folder, options, out, err);
 }
 
 /* Contract in checkpoint.h. A call that fails removes the directories that it has made. */

@@ -52,10 +52,10 @@ static trm_status open_file(trm_events *events, const char *dir, const trmi_os *
     return trmi_append_open(&events->file, os, path, true, 0, err);
 }
 
-trm_status trm_events_open(const char *dir, const trm_events_options *options, trm_events **out,
+trm_status trm_events_open(const char *folder, const trm_events_options *options, trm_events **out,
                            trm_error *err) {
-    TRMI_NEED(err, dir, out);
-    return trmi_events_open_on(NULL, dir, options, out, err);
+    TRMI_NEED(err, folder, out);
+    return trmi_events_open_on(NULL, folder, options, out, err);
 }
 
 /* Contract in events.h. Files begin with the version record, without which readers ignore them. */

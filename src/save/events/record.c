@@ -45,16 +45,16 @@ static trm_status open_file(trm_record *record, trm_error *err) {
 
 /* Contract in io.h. Half a line of an earlier process is ended, so that readers skip that line
  * only. */
-trm_status trm_record_open(const char *directory, const char *role, int32_t number,
-                           trm_record **out, trm_error *err) {
-    TRMI_NEED(err, directory, out);
+trm_status trm_record_open(const char *folder, const char *role, int32_t number, trm_record **out,
+                           trm_error *err) {
+    TRMI_NEED(err, folder, out);
     trm_record *record;
     bool is_main = role == NULL || (strcmp(role, "rank") == 0 && number == 0);
     TRMI_TRY(TRMI_NEW(err, record, 1, "for the record of a run"));
     if (is_main) {
-        trmi_text_printf(&record->path, "%s/run.jsonl", directory);
+        trmi_text_printf(&record->path, "%s/run.jsonl", folder);
     } else {
-        trmi_text_printf(&record->path, "%s/run-%s-%d.jsonl", directory, role, (int)number);
+        trmi_text_printf(&record->path, "%s/run-%s-%d.jsonl", folder, role, (int)number);
     }
     trm_status status = TRMI_CHECK_MEMORY(err, &record->path, "for the path of a record");
     record->fd = -1;
