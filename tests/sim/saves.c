@@ -344,12 +344,16 @@ static int count_power_cuts(void) {
 
 /* Reads a marked checkpoint for a while. Its writer may remove it only if it looked for marks
  * before this one was there, and may replace it, which takes a moment between two renames, and
- * longer where the writer dies between them. A power cut may take it, too, if its disk has lied, or
- * its writer died before it had flushed the name. */
+ * longer where the writer dies between them: then its name ends with ".old", until the next writer
+ * takes that off and replaces it. A power cut may take it, too, if its disk has lied, or its writer
+ * died before it had flushed the name. */
 static void read_slowly(const char *path) {
     const int cuts = count_power_cuts();
-    char replaced[256];
-    snprintf(replaced, sizeof replaced, "%s.old", path);
+    char replaced[256]; /* its name before or after such a rename */
+    const int bare = (int)strlen(path) - 4;
+    const bool is_old = bare > 0 && strcmp(path + bare, ".old") == 0;
+    snprintf(replaced, sizeof replaced, is_old ? "%.*s" : "%.*s.old", is_old ? bare : bare + 4,
+             path);
     usleep(100000 + (useconds_t)(job.compute * 1e6 * sim_unit(DRAW_SAVES)));
     const bool there = access(path, F_OK) == 0;
     usleep((useconds_t)(4 * job.compute * 1e6 * sim_unit(DRAW_SAVES)));
