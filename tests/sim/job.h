@@ -130,6 +130,7 @@ typedef struct sim_job {
     int faults, kills, leases_lost, snapshots_made; /* kills: ends of workers before their work */
     int server_deaths;
     uint32_t confirmed; /* newest snapshot that a worker has noted */
+    uint32_t slow;      /* the last one that took as long as servers wait for a push */
     int parts_then;     /* how often parts of pushes may have come into it (roles.c) */
 } sim_job;
 

@@ -234,9 +234,11 @@ static int count_parts(void) {
 
 /* Notes what may be in a snapshot that has been taken since `began`: nothing that happens later.
  * One that took as long as servers wait for a push may be without that of a worker that stands
- * still. */
+ * still, which other servers have. */
 static void note_confirmed(uint32_t snapshot, int64_t began) {
-    if (snapshot > job.confirmed && sim.now - began < (int64_t)(1e9 * JOB_HOLD)) {
+    if (sim.now - began >= (int64_t)(1e9 * JOB_HOLD)) {
+        job.slow = snapshot;
+    } else if (snapshot > job.confirmed) {
         job.confirmed = snapshot;
         job.parts_then = count_parts();
     }
@@ -667,7 +669,9 @@ static double read_saved_row(const trm_ps_folder *files, uint64_t key) {
  * by those pushes at most. */
 static void check_one_moment(const trm_ps_folder *files, uint32_t snapshot) {
     const int groups = job.lent ? 1 : job.workers;
-    const int parts = snapshot == job.confirmed ? job.parts_then : count_parts();
+    const int parts = snapshot == job.confirmed ? job.parts_then
+                      : snapshot == job.slow    ? count_parts() + job.workers
+                                                : count_parts();
     const double bound = (double)parts * JOB_AHEAD * (job.lent ? JOB_BATCH : JOB_KEYS);
     for (int g = 0; g < groups; g++) {
         double sum = 0, least = 0, most = 0, of_shard[JOB_SERVERS * JOB_SHARDS];
