@@ -175,10 +175,14 @@ static const char *send_challenge(trmi_acceptor *a, unproved_connection *c) {
     if (trmi_net_challenge(mine, &c->proof, NULL) != TRM_OK) {
         return "the system gives no random bytes";
     }
-    ssize_t sent =
-        send(c->fd, c->proof.challenge, TRMI_CHALLENGE_BYTES, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent != TRMI_CHALLENGE_BYTES) {
-        return "it does not read the CHALLENGE";
+    /* a call may send a part; a new connection has room for the rest */
+    for (size_t sent = 0; sent < TRMI_CHALLENGE_BYTES;) {
+        const ssize_t more = send(c->fd, c->proof.challenge + sent, TRMI_CHALLENGE_BYTES - sent,
+                                  MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (more <= 0) {
+            return "it does not read the CHALLENGE";
+        }
+        sent += (size_t)more;
     }
     if (trmi_net_hello_version(&c->proof) != mine->version) {
         return "another version of the protocol; install the same trireme everywhere";
