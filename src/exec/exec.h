@@ -105,7 +105,7 @@ struct trm_exec {
      * depend on the program (memory_limit.h) */
     trmi_training divided;
     trm_exec_info added;                 /* bytes beside those of one rank by itself: reported */
-    trmi_action *actions;                /* what is done between program steps, in order */
+    trmi_action *actions;                /* run between program steps, in order */
     int32_t actions_count, actions_room; /* used; allocated */
     /* plan of a single rank (memory limit: which activations to recompute); owned */
     struct trmi_partition_plan *alone;

@@ -168,7 +168,7 @@ static trm_status hear_running(void *context, const trmi_join *join, const trmi_
     return TRM_END;
 }
 
-/* What a rank of `size` brings to the place. */
+/* Fills in what a rank of a job of `size` ranks brings to the place. */
 static void prepare_rank(const char *where, int32_t rank, int32_t size, trmi_join *out) {
     trm_error err;
     trm_cluster *cluster;

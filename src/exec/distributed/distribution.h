@@ -107,7 +107,7 @@ typedef struct trmi_distribution {
      * is not the program's buffer. */
     bool (*feed)(trm_exec *exec, int32_t index, trm_tensor *place, const void *data);
     /* Puts variable `index`, or its gradient, together in `whole`, plain, on every rank. `part`:
-     * what this rank has of it; NULL: that lies in `whole`. */
+     * this rank's part of it; NULL: the part lies in `whole`. */
     trm_status (*gather)(trm_exec *exec, int32_t index, const void *part, void *whole,
                          trm_error *err);
     /* Corrects *hold, which is what the ways before this one say of the words of variable `index`

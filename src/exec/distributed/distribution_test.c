@@ -186,7 +186,7 @@ static void actions_run_between_steps(void **state) {
     close_fixture(&f);
 }
 
-/* What a way adds later runs before the executor's own action of the same step. */
+/* An action that a way adds later runs before the executor's own action of the same step. */
 static void actions_are_replaced(void **state) {
     fixture f;
     trm_error err;

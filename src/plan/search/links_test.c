@@ -88,8 +88,8 @@ static void groups_of_another_number_of_ranks(void **state) {
     assert_int_equal(links.curves_count, 9);
 }
 
-/* What a wait costs is part of moves between operators, not of copies and of gradients; with fewer
- * ranks on the cores it costs less, and nothing where each has its own. */
+/* The cost of a wait is part of moves between operators, not of copies and of gradients; with fewer
+ * ranks on the cores a wait costs less, and nothing where each rank has its own core. */
 static void a_wait_on_shared_cores(void **state) {
     (void)state;
     trmi_links links = parse_links("level host 4 5 4\ncores 2\ntogether 4\nrefill 8\nhandover 6\n"
