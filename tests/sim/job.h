@@ -161,10 +161,11 @@ void sim_job_disturb_until(int64_t time);
 void sim_states_draw(double *slowest);
 /* A worker sends a request to a server: draws whether it finds no memory for it. */
 void sim_states_order(int server, int64_t order);
-/* A worker has joined; has got no samples; has computed its batch; has pushed it. */
+/* A worker has joined; has got no samples; has computed its batch; has pushed it.
+ *   asked  when it had sent the last request before it computed */
 void sim_states_joined(int worker);
 void sim_states_idle(int worker);
-void sim_states_computed(int worker, int64_t began);
+void sim_states_computed(int worker, int64_t asked);
 void sim_states_pushed(int worker);
 /* Plans the failing allocations of a job that aims at them. Returns whether other faults come. */
 bool sim_states_plan_faults(void);

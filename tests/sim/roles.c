@@ -138,10 +138,10 @@ static void note_life(worker_state *w) {
     w->heard = sim.now;
 }
 
-static void compute_batch(int worker) {
-    const int64_t began = sim.now;
+/* asked: when the worker sent its last request, after which servers hear nothing of it. */
+static void compute_batch(int worker, int64_t asked) {
     usleep((useconds_t)(job.compute * job.pace[worker] * (0.5 + sim_unit(DRAW_ORDER)) * 1e6));
-    sim_states_computed(worker, began);
+    sim_states_computed(worker, asked);
 }
 
 static void check_newest_snapshot(void);
@@ -412,6 +412,7 @@ static trm_status push_batch(worker_state *w, uint64_t *keys, int64_t count, int
                               job.slices ? NULL : gradients, err));
     TRMI_TRY(job.slices ? add_slices(w, keys, count + JOB_WITNESSES, gradients, err) : TRM_OK);
     TRMI_TRY(job.blocks > 0 ? trmi_batch_by_blocks(w->batch, err) : TRM_OK);
+    const int64_t asked = sim.now;
     if (job.mode != TRM_PS_ASYNC || sim_random(DRAW_ORDER, 2) == 0) {
         TRMI_TRY(trm_ps_pull_start(w->batch, err));
         TRMI_TRY(read_meanwhile(w, keys, err));
@@ -424,7 +425,7 @@ static trm_status push_batch(worker_state *w, uint64_t *keys, int64_t count, int
         }
     }
     note_life(w);
-    compute_batch(w->number);
+    compute_batch(w->number, asked);
     if (job.dies_at_pushes) {
         sim_job_plan_death_in(sim.current->process, 12, 40);
     }

@@ -454,11 +454,11 @@ void sim_states_joined(int worker) {
     }
 }
 
-void sim_states_computed(int worker, int64_t began) {
+void sim_states_computed(int worker, int64_t asked) {
     if (worker == 0 && job.started[0] == states.batch && !states.died &&
         draw_fault(AIM_SILENT, 1)) {
         states.died = true;
-        job.waits_until[0] = began + sim_nanoseconds(job.worker_timeout - 0.3 - 0.4 * draw_unit());
+        job.waits_until[0] = asked + sim_nanoseconds(job.worker_timeout - 0.3 - 0.4 * draw_unit());
         sim_trace(sim.current->process, "fault: dies before it pushes");
         sim_kill(sim.current->process);
     }
