@@ -458,6 +458,59 @@ static void a_clock_that_has_caught_up_outlasts_its_server(void **state) {
     end_job(&f);
 }
 
+/* Waits until a pull waits in the server. No message says so. */
+static void until_parked(trm_ps_server *server) {
+    const double end = trmi_os_now() + 60 * check_patience();
+    for (bool parked = false; !parked;) {
+        assert_true(trmi_os_now() < end);
+        usleep(1000);
+        pthread_mutex_lock(&server->mutex);
+        parked = server->parked != NULL;
+        pthread_mutex_unlock(&server->mutex);
+    }
+}
+
+/* A worker that has rested is waited for from its next pull on: its gradients are of those rows. */
+static void a_worker_that_rested_is_waited_for_from_its_pull_on(void **state) {
+    fixture f;
+    const trm_ps_lease_options lo = {300, 100, 1, 60 * check_patience(), 0, 10};
+    trm_ps_lease lease[2];
+    worker w[2];
+    trm_error err;
+    (void)state;
+    begin_job(
+        &f, true,
+        (trm_ps_server_options){.shards = 1, .mode = TRM_PS_BOUNDED, .staleness = 1, .workers = 2});
+    join_all(&f, w, 2);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(trm_ps_lease_take(w[i].client, &lo, &lease[i], &err), err);
+        make_batch(&w[i], &lease[i], 1);
+    }
+    CHECK_OK(trmi_client_rest(w[1].client, &err), err);
+    until_away(f.server, 1);
+    CHECK_OK(trm_ps_lease_take(w[1].client, &lo, &lease[1], &err), err);
+    CHECK_OK(pull_rows(&w[1], &err), err);
+    /* the pull of batch n, from 1 on, waits for n - 2 batches of the other worker */
+    const int64_t made = trmi_front_find(f.server, 1)->clock;
+    for (int64_t n = 2; n <= made + 2; n++) {
+        make_batch(&w[0], &lease[0], n);
+    }
+
+    trm_ps_batch_clear(w[0].batch);
+    CHECK_OK(
+        trm_ps_batch_add(w[0].batch, w[0].table, w[0].keys, KEYS, w[0].rows, w[0].gradients, &err),
+        err);
+    CHECK_OK(trm_ps_pull_start(w[0].batch, &err), err);
+    until_parked(f.server);
+    const trm_ps_push_options po = {.lease = lease[1], .position = lease[1].begin + 10};
+    CHECK_OK(trm_ps_push(w[1].batch, &po, &err), err);
+    CHECK_OK(trm_ps_pull_wait(w[0].batch, &err), err);
+    for (int i = 0; i < 2; i++) {
+        leave_job(&w[i]);
+    }
+    end_job(&f);
+}
+
 /* Makes the batches of leases until there are no samples; with `whole` one batch of each lease. */
 static void use_leases(worker *w, const trm_ps_lease_options *lo, trm_ps_lease lease, bool whole) {
     trm_error err;
@@ -686,6 +739,7 @@ int main(void) {
         cmocka_unit_test(a_worker_that_failed_to_read_is_waited_for),
         cmocka_unit_test(a_worker_that_rested_does_not_hold_others_up),
         cmocka_unit_test(a_clock_that_has_caught_up_outlasts_its_server),
+        cmocka_unit_test(a_worker_that_rested_is_waited_for_from_its_pull_on),
         cmocka_unit_test(workers_that_rested_together_do_not_wait),
         cmocka_unit_test(a_goodbye_that_cannot_be_logged_is_an_error),
         cmocka_unit_test(a_rest_is_repeated),

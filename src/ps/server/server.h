@@ -358,8 +358,9 @@ trmi_push_id *trmi_front_find_given_up(const trm_ps_server *server, uint32_t wor
  * found no room would be refused here, while other servers may have it, and snapshots would wait
  * for it. Returns false if there is no memory. */
 bool trmi_front_reserve_room(trm_ps_server *server, uint32_t worker);
-/* BOUNDED: returns the clock of a worker that had no samples for a while: that of the slowest
- * active one, so that no worker waits for it to catch up. */
+/* BOUNDED: returns the clock of a worker that had no samples for a while, or was silent: that of
+ * the slowest active one; if all others rest, that of the one with the most batches. So no worker
+ * waits for it to catch up. */
 int64_t trmi_front_caught_up(const trm_ps_server *server, const trmi_worker *worker);
 /* Ends the worker's earlier life if `incarnation` is newer: its leases are free again.
  *   errors  those of the lease log */

@@ -71,15 +71,17 @@ static bool may_pull(const trm_ps_server *server, const trmi_request *r) {
     return server->step >= r->header.clock && has_pushed(server, r);
 }
 
-/* Notes that the worker is alive, and in bounded mode the batch with which its life began: a
- * worker that joins a running job does not begin at 0. */
+/* Notes that the worker is alive, and in bounded mode the batch with which its life, or its work
+ * after a rest, began: a worker that joins a running job does not begin at 0. From this pull on the
+ * others wait for it, because its gradients will be those of the rows that it reads now. */
 static void note_pull(trm_ps_server *server, const trmi_request *r) {
     trmi_worker *w = trmi_front_find(server, r->header.worker);
     bool counts =
         server->options.mode == TRM_PS_BOUNDED && (r->header.flags & TRMI_PULL_OUTSIDE) == 0;
     if (w != NULL) {
         w->seen = r->started;
-    } else if (counts && r->header.extra[0] > 0) {
+    }
+    if (counts && r->header.extra[0] > 0 && (w == NULL || !w->active)) {
         w = trmi_front_worker(server, r->header.worker, r->header.incarnation, NULL);
     }
     if (counts && w != NULL) {

@@ -111,21 +111,6 @@ void trmi_server_lease_close(trm_ps_server *server) {
     }
 }
 
-/* BOUNDED: returns the clock from which a worker counts its batches that has rested, or whose life
- * begins: that of the slowest other active worker. If all others rest, that of the worker with the
- * most batches, which may get samples before this one has made a batch: it would wait until this
- * one has made as many. */
-static int64_t find_first_clock(const trm_ps_server *server, const trmi_worker *w) {
-    int64_t most = 0;
-    bool any_active = false;
-    for (int64_t i = 0; i < server->worker_count; i++) {
-        const trmi_worker *other = &server->workers[i];
-        most = trmi_max_i64(most, other->clock);
-        any_active = any_active || (other != w && other->active);
-    }
-    return any_active ? trmi_front_caught_up(server, w) : most;
-}
-
 /* Contract in server.h. In synchronous mode only workers with samples are waited for, so the
  * worker becomes active or inactive here. */
 void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
@@ -147,8 +132,8 @@ void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
     if (w == NULL) {
         return;
     }
-    w->active =
-        !rested; /* a bounded worker that had no samples becomes active with its next push, on all servers */
+    /* a bounded worker that had no samples becomes active with its next pull, on all servers */
+    w->active = !rested;
     /* a lease whose answer was lost: the worker does not know it */
     trm_status status =
         trmi_lease_drop_after(server->leases, r->header.worker, r->note.value[5], &r->err);
@@ -161,9 +146,10 @@ void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
         w->active = status == TRM_OK;
         (void)!trmi_server_away_set(server, w, !w->active, NULL);
     }
+    /* BOUNDED: a worker that has rested, or whose life begins, counts its batches from here */
     const bool begins = rested || w->dispatched == 0;
     const int64_t first =
-        begins && server->options.mode == TRM_PS_BOUNDED ? find_first_clock(server, w) : 0;
+        begins && server->options.mode == TRM_PS_BOUNDED ? trmi_front_caught_up(server, w) : 0;
     int64_t samples;
     r->note = (trmi_ps_note){.value = {TRMI_ORDER_LEASE, lease.id, lease.epoch, lease.begin,
                                        lease.end, status > 0 ? status : 0,

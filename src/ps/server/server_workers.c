@@ -8,8 +8,8 @@
  *                                      smaller incarnation: refused, that process was replaced
  *
  * Entries are never removed. An inactive worker is not waited for, and when it is back its clock is
- * raised to that of the slowest other one: otherwise all would wait until it has caught up. Callers
- * hold the front's mutex. */
+ * raised to those of the others: otherwise they would wait until it has caught up. Callers hold the
+ * front's mutex. */
 #include "ps/server/server.h"
 
 #include "base/checked.h"
@@ -26,16 +26,20 @@ int64_t trmi_front_expected_workers(const trm_ps_server *server) {
     return trmi_max_i64(server->options.workers, server->worker_count) - inactive;
 }
 
-/* Contract in server.h. Without another active worker the clock stays as it is. */
+/* Contract in server.h. Where all others rest, each of them may get samples and go on from its own
+ * clock, so the one with the most batches counts: it would wait until this worker has made as
+ * many. Clocks of other modes count steps. */
 int64_t trmi_front_caught_up(const trm_ps_server *server, const trmi_worker *w) {
-    int64_t slowest = INT64_MAX;
+    int64_t slowest = INT64_MAX, most = w->clock;
     for (int64_t i = 0; i < server->worker_count; i++) {
         const trmi_worker *other = &server->workers[i];
         if (other != w && other->active) {
             slowest = trmi_min_i64(slowest, other->clock);
+        } else if (!other->left && server->options.mode == TRM_PS_BOUNDED) {
+            most = trmi_max_i64(most, other->clock);
         }
     }
-    return slowest == INT64_MAX ? w->clock : trmi_max_i64(w->clock, slowest);
+    return slowest == INT64_MAX ? most : trmi_max_i64(w->clock, slowest);
 }
 
 /* Contract in server.h. The list has one entry for each worker without whose push a snapshot went
