@@ -73,6 +73,8 @@ trm_status trmi_os_read_file(const char *path, size_t limit, uint8_t **out, size
 /* Return monotonic time and wall-clock time, in seconds. */
 double trmi_os_now(void);
 double trmi_os_wall(void);
+/* Returns the CPU seconds of the calling thread, which other processes do not change. */
+double trmi_os_thread_now(void);
 
 /* Returns the CPUs that this process may use: the smaller of its affinity mask and its cgroup
  * quota, at least 1. */

@@ -406,6 +406,7 @@ static double clock_seconds(clockid_t clock) {
 
 double trmi_os_now(void) { return clock_seconds(CLOCK_MONOTONIC); }
 double trmi_os_wall(void) { return clock_seconds(CLOCK_REALTIME); }
+double trmi_os_thread_now(void) { return clock_seconds(CLOCK_THREAD_CPUTIME_ID); }
 
 /* Reads the first line of a small file; false: not there. */
 static bool read_line(const char *path, char *line, size_t size) {

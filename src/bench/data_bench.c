@@ -16,17 +16,9 @@
 #include "base/order.h"
 #include "base/os.h"
 
-#include <time.h>
 #include <turbojpeg.h>
 
 enum { ROUNDS_MAX = 4096 };
-
-/* Returns the CPU seconds of this thread, which other processes on the machine do not change. */
-static double cpu_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* Decodes the samples of a batch to RGB with a plain call of TurboJPEG. Clears `jpeg` if a sample
  * is no JPEG. */
@@ -39,7 +31,7 @@ static trm_status decode_batch(const trm_dataset *dataset, trmi_picture_scratch 
         TRMI_TRY(
             dataset->source->ops->load(dataset->source, scratch, slot->indices[i], &sample, err));
         int width = 0, height = 0, subsampling = 0, space = 0;
-        double start = cpu_now();
+        double start = trmi_os_thread_now();
         if (scratch->decoder == NULL) {
             scratch->decoder = tjInitDecompress();
         }
@@ -57,7 +49,7 @@ static trm_status decode_batch(const trm_dataset *dataset, trmi_picture_scratch 
         }
         (void)tjDecompress2(scratch->decoder, sample.data, sample.bytes, pixels, width, 0, height,
                             format, 0);
-        *seconds += cpu_now() - start;
+        *seconds += trmi_os_thread_now() - start;
     }
     return TRM_OK;
 }
@@ -83,9 +75,9 @@ trm_status bench_dataset(trm_dataset *dataset, double seconds, bench_data_rate *
     trmi_batch_slot *slot = dataset->slots;
     /* The first batch warms caches and scratch; it is not counted. */
     for (int64_t number = 0; status == TRM_OK && rounds < ROUNDS_MAX; number++) {
-        double before = cpu_now();
+        double before = trmi_os_thread_now();
         trmi_slot_fill(dataset, dataset->workers, number, slot);
-        double taken = cpu_now() - before;
+        double taken = trmi_os_thread_now() - before;
         status = slot->status;
         if (status != TRM_OK) {
             if (err != NULL) {

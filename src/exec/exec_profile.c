@@ -19,8 +19,6 @@
 #include "base/os.h"
 #include "base/stop.h"
 
-#include <time.h>
-
 /* Returns how many steps have the same operator, input shapes and layouts, and output shape as
  * `step`, and in *first the first of them. Reports group such steps. */
 static int32_t equal_steps(const trm_program *p, const trmi_step *step, int32_t *first) {
@@ -117,10 +115,7 @@ static const double between_samples = 0.05; /* seconds */
 /* Returns the time of the calling thread: CPU time where the program has one thread and one rank,
  * which other processes do not disturb; else wall-clock time. */
 static double profile_clock(const trm_exec *exec) {
-    struct timespec t;
-    bool own = exec->threads == 1 && exec->ways_count == 0 &&
-               clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0;
-    return own ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : trmi_os_now();
+    return exec->threads == 1 && exec->ways_count == 0 ? trmi_os_thread_now() : trmi_os_now();
 }
 
 /* Samples the machine's arithmetic if the last sample is older than between_samples; `now`:

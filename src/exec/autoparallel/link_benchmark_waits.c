@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/order.h"
+#include "base/os.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -36,20 +37,14 @@ typedef struct waits {
     size_t bytes; /* of the block */
 } waits;
 
-/* Returns the CPU seconds of a clock; 0 where it cannot be read. */
-static double read_clock(clockid_t clock) {
-    struct timespec t;
-    return clock_gettime(clock, &t) == 0 ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : 0;
-}
-
 /* Returns the CPU seconds of this rank: of its own thread and of its communicator's. */
 static double read_rank_clock(const trm_comm *comm) {
     clockid_t behind;
-    double seconds = read_clock(CLOCK_THREAD_CPUTIME_ID);
+    struct timespec t = {0};
     if (comm->thread_started && pthread_getcpuclockid(comm->thread, &behind) == 0) {
-        seconds += read_clock(behind);
+        clock_gettime(behind, &t);
     }
-    return seconds;
+    return trmi_os_thread_now() + (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* Reads the block once, one load for each cache line. */
@@ -66,11 +61,11 @@ static void read_block(const waits *w) {
 /* Returns the CPU seconds of reading the block once while nothing else has run on this core. */
 static double time_warm(const waits *w) {
     read_block(w);
-    double begin = read_clock(CLOCK_THREAD_CPUTIME_ID);
+    double begin = trmi_os_thread_now();
     for (int i = 0; i < WAITS; i++) {
         read_block(w);
     }
-    return (read_clock(CLOCK_THREAD_CPUTIME_ID) - begin) / WAITS;
+    return (trmi_os_thread_now() - begin) / WAITS;
 }
 
 /* Sets *seconds to those in which a rank reads its block after a meeting of all ranks, beyond those
@@ -79,9 +74,9 @@ static trm_status time_refill(const waits *w, double *seconds, trm_error *err) {
     double warm = time_warm(w), cold = 0;
     for (int i = 0; i < WAITS; i++) {
         TRMI_TRY(trm_comm_barrier(w->comm, err));
-        double begin = read_clock(CLOCK_THREAD_CPUTIME_ID);
+        double begin = trmi_os_thread_now();
         read_block(w);
-        cold += read_clock(CLOCK_THREAD_CPUTIME_ID) - begin;
+        cold += trmi_os_thread_now() - begin;
     }
     *seconds = cold / WAITS - warm;
     return TRM_OK;

@@ -59,19 +59,14 @@ typedef struct request {
  * they are more than the cores. */
 static trm_status find_load(trmi_op_benchmark *probe, trm_error *err) {
     double wall = 0, ranks = probe->comm != NULL ? trm_comm_local_size(probe->comm) : 1;
-    struct timespec t;
     volatile double sum = 0;
     TRMI_TRY(trmi_op_benchmark_largest(probe, &wall, 1, err)); /* all ranks begin together */
-    double begin = trmi_os_now(), own = 0, first = -1;
+    double begin = trmi_os_now(), own = 0, first = trmi_os_thread_now();
     while (own < 0.03 && trmi_os_now() - begin < 1) {
         for (int i = 0; i < 20000; i++) {
             sum += i;
         }
-        own = clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0
-                  ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec
-                  : begin;
-        first = first < 0 ? own : first;
-        own -= first;
+        own = trmi_os_thread_now() - first;
     }
     (void)sum;
     /* Elapsed time over CPU time: 1 if this thread had a CPU all the time. */

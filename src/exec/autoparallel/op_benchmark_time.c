@@ -16,17 +16,12 @@
 
 #include <sched.h>
 #include <string.h>
-#include <time.h>
 
 /* Bytes of a sweep: if the footprint of a step is unknown; at least, if it is known; at most. */
 enum { SWEEP = 8 << 20, SWEEP_LEAST = 1 << 20, SWEEP_MAX = 512 << 20 };
 
 double trmi_op_benchmark_clock(const trmi_op_benchmark *probe) {
-    struct timespec t;
-    if (probe->threads > 1 || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0) {
-        return trmi_os_now();
-    }
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return probe->threads > 1 ? trmi_os_now() : trmi_os_thread_now();
 }
 
 void trmi_op_benchmark_close(trmi_op_benchmark *probe) {

@@ -22,7 +22,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 const trmi_conv_algorithm *const trmi_conv_algorithms[] = {
     &trmi_conv_winograd,       &trmi_conv_winograd_pairs,
@@ -157,9 +156,7 @@ typedef struct candidate {
 /* Returns the time of the calling thread: CPU time with one thread, which other processes do not
  * disturb; else wall-clock time. */
 static double trial_clock(const trmi_onednn *backend) {
-    struct timespec t;
-    bool own = backend->threads == 1 && clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0;
-    return own ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : trmi_os_now();
+    return backend->threads == 1 ? trmi_os_thread_now() : trmi_os_now();
 }
 
 /* Returns the seconds of one run of a candidate, with cold caches where a step has them; negative:

@@ -12,7 +12,6 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 /* Tiles of a timed run, runs (the best counts), and numbers of threads whose rates are kept. */
 enum { TILES = 400, TRIALS = 3, THREADS_MAX = 1024 };
@@ -22,14 +21,6 @@ enum { COPY_BYTES = 24 << 20, COPY_THREADS_MAX = 4 };
 /* Seconds of a run that has not been timed, for lack of memory: the rate is then far too low, which
  * makes plans slower but no less correct. */
 static const double untimed = 1;
-
-/* Returns the CPU time of the calling thread. */
-static double thread_seconds(void) {
-    struct timespec t;
-    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0
-               ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec
-               : trmi_os_now();
-}
 
 /* Returns the seconds of TILES products of the register tile, by the CPU's thread clock: the
  * best of TRIALS runs of each thread, the mean over the threads. The first run warms up and does
@@ -54,11 +45,11 @@ static double tile_seconds(const trmi_gemm_isa *isa, int threads) {
                           .columns = isa->nr,
                           .store = TRMI_TILE_SET};
         for (int t = 0; a != NULL && t <= TRIALS; t++) {
-            double begin = thread_seconds();
+            double begin = trmi_os_thread_now();
             for (int i = 0; i < TILES; i++) {
                 isa->tile_rows(&tile, NULL);
             }
-            double took = thread_seconds() - begin;
+            double took = trmi_os_thread_now() - begin;
             best = t > 0 && took < best ? took : best;
         }
         seconds += best;
@@ -80,9 +71,9 @@ static double copy_seconds(int threads, int64_t bytes) {
             if (t == 0) {
                 memset(from + i * part, 1, (size_t)part); /* trial 0 touches the pages */
             }
-            double begin = thread_seconds();
+            double begin = trmi_os_thread_now();
             memcpy(to + i * part, from + i * part, (size_t)part);
-            took = thread_seconds() - begin;
+            took = trmi_os_thread_now() - begin;
         }
         best = t > 0 && took < best ? took : best;
     }
