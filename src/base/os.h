@@ -11,6 +11,7 @@
 
 #include "trireme/base.h"
 
+#include <pthread.h>
 #include <sys/types.h>
 
 /* File operations of a platform. */
@@ -75,6 +76,12 @@ double trmi_os_now(void);
 double trmi_os_wall(void);
 /* Returns the CPU seconds of the calling thread, which other processes do not change. */
 double trmi_os_thread_now(void);
+/* Makes a condition variable for trmi_os_wait: its clock is that of trmi_os_now, which goes on
+ * steadily when the wall clock is set. */
+void trmi_os_make_condition(pthread_cond_t *condition);
+/* Waits for `condition` until `deadline` (trmi_os_now) at the latest, or for a short time without a
+ * reason, as pthread_cond_timedwait. Returns false if the deadline has passed. */
+bool trmi_os_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, double deadline);
 
 /* Returns the CPUs that this process may use: the smaller of its affinity mask and its cgroup
  * quota, at least 1. */

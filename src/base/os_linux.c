@@ -21,6 +21,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #ifdef __GLIBC__
@@ -407,6 +408,21 @@ static double clock_seconds(clockid_t clock) {
 double trmi_os_now(void) { return clock_seconds(CLOCK_MONOTONIC); }
 double trmi_os_wall(void) { return clock_seconds(CLOCK_REALTIME); }
 double trmi_os_thread_now(void) { return clock_seconds(CLOCK_THREAD_CPUTIME_ID); }
+
+void trmi_os_make_condition(pthread_cond_t *condition) {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+bool trmi_os_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, double deadline) {
+    const time_t whole = (time_t)deadline;
+    const struct timespec at = {.tv_sec = whole,
+                                .tv_nsec = (long)((deadline - (double)whole) * 1e9)};
+    return pthread_cond_timedwait(condition, mutex, &at) != ETIMEDOUT;
+}
 
 /* Reads the first line of a small file; false: not there. */
 static bool read_line(const char *path, char *line, size_t size) {

@@ -17,10 +17,9 @@
 #include "base/queue.h"
 
 #include "base/memory.h"
+#include "base/os.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <time.h>
 
 /* The queue. */
 struct trmi_queue {
@@ -44,13 +43,9 @@ trm_status trmi_queue_create(int64_t capacity, trmi_queue **out, trm_error *err)
     }
     queue->capacity = capacity;
     queue->slots = slots;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&queue->mutex, NULL);
-    pthread_cond_init(&queue->not_full, &monotonic);
-    pthread_cond_init(&queue->not_empty, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    trmi_os_make_condition(&queue->not_full);
+    trmi_os_make_condition(&queue->not_empty);
     *out = queue;
     return TRM_OK;
 }
@@ -118,29 +113,15 @@ trm_status trmi_queue_append(trmi_queue *queue, void *item) {
     return status;
 }
 
-/* Returns the monotonic time in `seconds` from now. */
-static struct timespec deadline_in(double seconds) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_sec += (time_t)seconds;
-    at.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
-    if (at.tv_nsec >= 1000000000L) {
-        at.tv_nsec -= 1000000000L;
-        at.tv_sec++;
-    }
-    return at;
-}
-
 /* Contract in queue.h. A closed queue still hands out what is in it. */
 trm_status trmi_queue_pop(trmi_queue *queue, double timeout_seconds, void **item) {
-    struct timespec deadline = deadline_in(timeout_seconds < 0 ? 0 : timeout_seconds);
+    const double deadline = trmi_os_now() + timeout_seconds;
     trm_status status = TRM_OK;
     pthread_mutex_lock(&queue->mutex);
     while (queue->count == 0 && !queue->closed && status == TRM_OK) {
         if (timeout_seconds < 0) {
             pthread_cond_wait(&queue->not_empty, &queue->mutex);
-        } else if (pthread_cond_timedwait(&queue->not_empty, &queue->mutex, &deadline) ==
-                   ETIMEDOUT) {
+        } else if (!trmi_os_wait(&queue->not_empty, &queue->mutex, deadline)) {
             status = TRM_TIMEOUT;
         }
     }

@@ -131,7 +131,6 @@ static trm_status exchange_members(trm_elastic *e, trm_error *err) {
 static trm_status create_elastic(const trm_cluster *cluster, const trm_elastic_options *options,
                                  trm_elastic **out, trm_error *err) {
     static const trm_elastic_options none;
-    pthread_condattr_t monotonic;
     trm_elastic *e;
     TRMI_TRY(TRMI_NEW(err, e, 1, "for an elastic job"));
     e->options = options != NULL ? *options : none;
@@ -145,11 +144,8 @@ static trm_status create_elastic(const trm_cluster *cluster, const trm_elastic_o
     e->vote = TRMI_VOTE_NONE;
     e->meeting.lock_fd = -1;
     e->held = TRMI_RECEPTION_CLOSED;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&e->lock, NULL);
-    pthread_cond_init(&e->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    trmi_os_make_condition(&e->changed);
     *out = e;
     TRMI_TRY(TRMI_NEW(err, e->place, 1, "for an elastic job"));
     TRMI_TRY(trmi_side_prepare(cluster, &e->options.join, e->place, err));

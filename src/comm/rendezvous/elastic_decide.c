@@ -32,7 +32,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* a member that the failure has named comes within this time, if it lives: if its process is seen
@@ -254,12 +253,7 @@ static trm_status take_guests(decision *d, double seconds, trm_error *err) {
         }
     }
     if (status == TRM_OK) { /* until a guest comes or a death is to be looked for */
-        struct timespec when;
-        clock_gettime(CLOCK_MONOTONIC, &when);
-        when.tv_nsec += (long)(seconds * 1e9);
-        when.tv_sec += when.tv_nsec / 1000000000;
-        when.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&e->changed, &e->lock, &when);
+        (void)trmi_os_wait(&e->changed, &e->lock, trmi_os_now() + seconds);
     }
     pthread_mutex_unlock(&e->lock);
     return status;

@@ -23,7 +23,6 @@
 
 #include <poll.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* between two attempts to open the place; a newcomer takes its RUNNING within send_seconds */
@@ -116,10 +115,8 @@ static void visit_place(trm_elastic *e, const trmi_join *place) {
 /* Waits `seconds`, or until the job ends for this process. */
 static void wait_closed(trm_elastic *e, double seconds) {
     const double until = trmi_os_now() + seconds;
-    const struct timespec when = {.tv_sec = (time_t)until,
-                                  .tv_nsec = (long)((until - (double)(time_t)until) * 1e9)};
     pthread_mutex_lock(&e->lock);
-    while (!e->stop && pthread_cond_timedwait(&e->changed, &e->lock, &when) == 0) {
+    while (!e->stop && trmi_os_wait(&e->changed, &e->lock, until)) {
     }
     pthread_mutex_unlock(&e->lock);
 }

@@ -51,9 +51,7 @@ static void side_poison(trm_bootstrap *bootstrap, const trm_error *cause) {
         trmi_link_flush(&side->links[0]);
         double deadline = trmi_os_now() + 0.3;
         while (trmi_bootstrap_healthy(bootstrap) && trmi_os_now() < deadline) {
-            struct timespec when = {.tv_sec = (time_t)deadline,
-                                    .tv_nsec = (long)((deadline - (double)(time_t)deadline) * 1e9)};
-            pthread_cond_timedwait(&side->changed, &side->lock, &when);
+            (void)trmi_os_wait(&side->changed, &side->lock, deadline);
         }
     }
     trmi_side_raise(side, &own);
@@ -214,15 +212,11 @@ static trm_status find_hosts(trmi_side *side, trm_error *err) {
 /* Creates the control channel in the state before the meeting. */
 static trm_status create_side(int32_t rank, int32_t size, const trm_join_options *options,
                               trmi_side **out, trm_error *err) {
-    pthread_condattr_t monotonic;
     trmi_side *side;
     TRMI_TRY(TRMI_NEW(err, side, 1, "for the control channel"));
     /* Deadlines of waits are on the monotonic clock (trmi_os_now). */
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&side->lock, NULL);
-    pthread_cond_init(&side->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    trmi_os_make_condition(&side->changed);
     /* No descriptor is open yet, so that side_destroy can follow an error at any time. */
     side->wake_fd = side->base.alarm_fd = side->watcher.fd = -1;
     side->options = *options;

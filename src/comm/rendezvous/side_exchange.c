@@ -15,7 +15,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 static const double say_seconds = 10; /* interval of log messages */
 
@@ -193,13 +192,6 @@ void trmi_exchange_tick(trmi_side *side, double now) {
              now - exchange->began_time, text);
 }
 
-/* Waits for `changed` until `deadline` (trmi_os_now). */
-static void wait_changed(trmi_side *side, double deadline) {
-    struct timespec when = {.tv_sec = (time_t)deadline,
-                            .tv_nsec = (long)((deadline - (double)(time_t)deadline) * 1e9)};
-    pthread_cond_timedwait(&side->changed, &side->lock, &when);
-}
-
 /* Returns whether the job has failed; needs no lock. */
 static bool is_poisoned(const trmi_side *side) {
     return __atomic_load_n(&side->alarm, __ATOMIC_ACQUIRE) != 0;
@@ -222,7 +214,7 @@ static void ask_missing(trmi_side *side, int64_t id, char text[160]) {
     trmi_link_flush(&side->links[0]);
     while (side->exchange.missing_id != id && !is_poisoned(side) && !side->exchange.done &&
            trmi_os_now() < deadline) {
-        wait_changed(side, deadline);
+        (void)trmi_os_wait(&side->changed, &side->lock, deadline);
     }
     if (side->exchange.missing_id == id) {
         memcpy(text, side->exchange.missing, 160);
@@ -245,7 +237,7 @@ static trm_status wait_for_result(trmi_side *side, int64_t id, double timeout_se
             return TRMI_FAIL(err, TRM_TIMEOUT, "rank %d waited %.1f s for %s", side->base.rank,
                              timeout_seconds, text[0] ? text : "rank 0, which does not answer");
         }
-        wait_changed(side, deadline);
+        (void)trmi_os_wait(&side->changed, &side->lock, deadline);
     }
     const trm_error *result = exchange->done ? &exchange->result : &side->cause;
     if (result->status != TRM_OK && err != NULL) {

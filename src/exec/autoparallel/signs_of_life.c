@@ -12,7 +12,6 @@
 #include "base/os.h"
 
 #include <pthread.h>
-#include <time.h>
 
 /* The thread and what it shares with the caller. `turn` belongs to whichever of the two uses the
  * communicator; the caller takes it in trmi_signs_begin and gives it back in trmi_signs_end. */
@@ -31,16 +30,11 @@ struct trmi_signs {
 /* Waits until the next sign is due, without the turn. Returns false if it is to end. */
 static bool wait_until_due(trmi_signs *s) {
     for (;;) {
-        double left = s->last + s->o.between - trmi_os_now();
-        struct timespec at;
-        if (s->stopped || left <= 0) {
+        const double due = s->last + s->o.between;
+        if (s->stopped || trmi_os_now() >= due) {
             return !s->stopped;
         }
-        clock_gettime(CLOCK_MONOTONIC, &at);
-        double due = (double)at.tv_nsec * 1e-9 + left;
-        at.tv_sec += (time_t)due;
-        at.tv_nsec = (long)((due - (double)(time_t)due) * 1e9);
-        pthread_cond_timedwait(&s->stops, &s->turn, &at);
+        (void)trmi_os_wait(&s->stops, &s->turn, due);
     }
 }
 
@@ -80,17 +74,13 @@ static void *send_signs(void *argument) {
  * date must not delay a sign. */
 trm_status trmi_signs_start(const trmi_signs_options *options, trmi_signs **out, trm_error *err) {
     trmi_signs *s;
-    pthread_condattr_t monotonic;
     TRMI_TRY(TRMI_NEW(err, s, 1, "for signs of life"));
     s->o = *options;
     s->last = s->moved = trmi_os_now();
     s->seen = atomic_load(s->o.count);
     atomic_init(&s->doing, "searching a plan");
     pthread_mutex_init(&s->turn, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->stops, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    trmi_os_make_condition(&s->stops);
     if (pthread_create(&s->thread, NULL, send_signs, s) != 0) {
         pthread_cond_destroy(&s->stops);
         pthread_mutex_destroy(&s->turn);

@@ -18,13 +18,13 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/os.h"
 #include "base/net/net.h"
 #include "comm/cluster/cluster_addr.h"
 #include "comm/rendezvous/token.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -583,7 +583,7 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
     server->shards = (uint32_t)checked.shards;
     server->away_fd = server->steps_fd = server->lock_fd = -1;
     pthread_mutex_init(&server->mutex, NULL);
-    pthread_cond_init(&server->changed, NULL);
+    trmi_os_make_condition(&server->changed);
     snprintf(server->folder, sizeof server->folder, "%s",
              checked.folder == NULL ? "" : checked.folder);
     snprintf(server->spill_folder, sizeof server->spill_folder, "%s",
@@ -632,15 +632,10 @@ const char *trm_ps_server_address(const trm_ps_server *server) {
 /* Contract in trireme/ps.h: waits until the chief stops the server, at most timeout_seconds. */
 trm_status trm_ps_server_wait(trm_ps_server *server, double timeout_seconds) {
     TRMI_NEED(NULL, server);
-    struct timespec at;
-    clock_gettime(CLOCK_REALTIME, &at);
-    double until = (double)at.tv_sec + 1e-9 * (double)at.tv_nsec + timeout_seconds;
-    at.tv_sec = (time_t)until;
-    at.tv_nsec = (long)((until - (double)at.tv_sec) * 1e9);
+    const double until = trmi_os_now() + timeout_seconds;
     pthread_mutex_lock(&server->mutex);
-    int code = 0;
-    while (!atomic_load(&server->stop_asked) && !atomic_load(&server->goes_back) && code == 0) {
-        code = pthread_cond_timedwait(&server->changed, &server->mutex, &at);
+    while (!atomic_load(&server->stop_asked) && !atomic_load(&server->goes_back) &&
+           trmi_os_wait(&server->changed, &server->mutex, until)) {
     }
     pthread_mutex_unlock(&server->mutex);
     return atomic_load(&server->stop_asked)  ? TRM_OK

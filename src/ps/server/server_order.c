@@ -18,10 +18,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/os.h"
 
 #include <stddef.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 static const double hold_seconds =
@@ -454,12 +454,7 @@ static bool gather_pushes(trm_ps_server *server, const trmi_push_id *until, trmi
             give_up_missing(server);
             return true;
         }
-        struct timespec at;
-        clock_gettime(CLOCK_REALTIME, &at);
-        at.tv_nsec += 20000000;
-        at.tv_sec += at.tv_nsec / 1000000000;
-        at.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&server->changed, &server->mutex, &at);
+        (void)trmi_os_wait(&server->changed, &server->mutex, trmi_os_now() + 0.02);
     }
     TRMI_FAIL(&r->err, TRM_PEER, "server %d: snapshot %lld was given up", server->options.server,
               (long long)r->note.value[1]);

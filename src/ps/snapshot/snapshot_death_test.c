@@ -651,12 +651,18 @@ static void *send_again_late(void *context) {
     return NULL;
 }
 
+/* Waits until a server knows that a worker has finished so many batches. */
 static void await_push(trm_ps_server *server, uint32_t worker, int64_t batches) {
+    const double deadline = trmi_os_now() + 60 * check_patience();
     for (bool has = false; !has; usleep(1000)) {
         pthread_mutex_lock(&server->mutex);
         const trmi_worker *w = trmi_front_find(server, worker);
         has = w != NULL && w->done == batches;
         pthread_mutex_unlock(&server->mutex);
+        if (!has && trmi_os_now() > deadline) {
+            fail_msg("worker %u: the server does not have its %lld batches after a minute",
+                     (unsigned)worker, (long long)batches);
+        }
     }
 }
 

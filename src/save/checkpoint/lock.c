@@ -326,10 +326,7 @@ static void *touch_file(void *argument) {
     trmi_lock *lock = argument;
     pthread_mutex_lock(&lock->mutex);
     while (!lock->leaving) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += TOUCH_SECONDS;
-        if (pthread_cond_timedwait(&lock->leave, &lock->mutex, &until) == ETIMEDOUT) {
+        if (!trmi_os_wait(&lock->leave, &lock->mutex, trmi_os_now() + TOUCH_SECONDS)) {
             utimensat(AT_FDCWD, lock->path, NULL, 0);
         }
     }
@@ -339,12 +336,8 @@ static void *touch_file(void *argument) {
 
 /* Starts the thread that touches the file. */
 static trm_status start_touching(trmi_lock *lock, trm_error *err) {
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&lock->mutex, NULL);
-    pthread_cond_init(&lock->leave, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    trmi_os_make_condition(&lock->leave);
     int failed = pthread_create(&lock->thread, NULL, touch_file, lock);
     if (failed != 0) {
         pthread_mutex_destroy(&lock->mutex);
