@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "comm/api/communicator.h"
+#include "comm/cluster/cluster_claim.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,8 @@ static trm_status join_ranks(const trm_cluster_flags *flags, trm_ranks *d, trm_e
         if (status == TRM_OK) {
             status = trm_comm_create(d->bootstrap, NULL, &d->comm, err);
         }
+    } else {
+        trmi_cluster_log_warnings(cluster); /* a launcher may have meant several ranks */
     }
     trm_cluster_destroy(cluster);
     return status == TRM_OK ? make_staging(d, err) : status;

@@ -416,18 +416,22 @@ static void place_role(const trmi_claim *claim, trm_cluster *cluster) {
     }
 }
 
-/* Warns about variables that a launcher sets only in pairs, if one of a pair is missing. The
- * process runs alone, but the user may have intended otherwise. */
+/* Warns about variables that a launcher sets only together, if one of them is missing. The process
+ * runs alone, but the user may have intended otherwise. RANK alone is too common a name. */
 static void warn_of_incomplete_pairs(const trmi_environment *env, trm_cluster *cluster) {
     static const struct {
         const char *rank, *partner;
-    } pairs[] = {{"RANK_ID", "RANK_TABLE_FILE"},
-                 {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                 {"PMI_RANK", "PMI_SIZE"},
-                 {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"}};
+        const char *size; /* must say more than one rank; NULL: need not be there */
+    } pairs[] = {{"RANK_ID", "RANK_TABLE_FILE", NULL},
+                 {"RANK", "MASTER_ADDR", "WORLD_SIZE"},
+                 {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL},
+                 {"PMI_RANK", "PMI_SIZE", NULL},
+                 {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", NULL}};
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         const char *rank = trmi_env_text(env, pairs[i].rank);
-        if (rank != NULL && trmi_env_text(env, pairs[i].partner) == NULL) {
+        const char *size = pairs[i].size != NULL ? trmi_env_text(env, pairs[i].size) : "";
+        if (rank != NULL && size != NULL && strcmp(size, "1") != 0 &&
+            trmi_env_text(env, pairs[i].partner) == NULL) {
             trmi_cluster_warn(cluster, "%s=%.20s is set, but %s is not: this is a single process",
                               pairs[i].rank, rank, pairs[i].partner);
         }

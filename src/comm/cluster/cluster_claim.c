@@ -3,6 +3,7 @@
 #include "comm/cluster/cluster_claim.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/cluster/cluster_json.h"
 
 #include <stdarg.h>
@@ -20,6 +21,12 @@ void trmi_cluster_warn(trm_cluster *cluster, const char *format, ...) {
         if (copy != NULL) {
             cluster->warnings[cluster->info.warning_count++] = copy;
         }
+    }
+}
+
+void trmi_cluster_log_warnings(const trm_cluster *cluster) {
+    for (int32_t w = 0; w < cluster->info.warning_count; w++) {
+        trmi_log(TRM_LOG_WARN, "comm", "%s", cluster->info.warnings[w]);
     }
 }
 

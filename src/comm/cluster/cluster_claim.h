@@ -107,7 +107,9 @@ trm_status trmi_take_hccl(const trmi_environment *env, trm_cluster *cluster, trm
  * rank itself. */
 void trmi_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]);
 
-/* Adds a warning (at most 8 are kept). Rank 0 logs them when the job starts. */
+/* Adds a warning (at most 8 are kept). */
 void trmi_cluster_warn(trm_cluster *cluster, const char *format, ...) TRM_PRINTF(2, 3);
+/* Logs the warnings: rank 0 and a process that has no other ranks, when the job starts. */
+void trmi_cluster_log_warnings(const trm_cluster *cluster);
 
 #endif

@@ -67,6 +67,15 @@ static void nothing_is_a_single_process(void **state) {
     assert_string_equal(cluster->info.warnings[0],
                         "RANK_ID=3 is set, but RANK_TABLE_FILE is not: this is a single process");
     trm_cluster_destroy(cluster);
+    cluster = resolve_cluster(NULL, ENV("RANK=3", "WORLD_SIZE=4"));
+    CHECK_RANK(cluster, 0, 1);
+    assert_int_equal(cluster->info.warning_count, 1);
+    assert_string_equal(cluster->info.warnings[0],
+                        "RANK=3 is set, but MASTER_ADDR is not: this is a single process");
+    trm_cluster_destroy(cluster);
+    cluster = resolve_cluster(NULL, ENV("RANK=0", "WORLD_SIZE=1"));
+    assert_int_equal(cluster->info.warning_count, 0);
+    trm_cluster_destroy(cluster);
     trm_cluster_destroy(NULL);
 }
 

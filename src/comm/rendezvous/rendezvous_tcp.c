@@ -320,13 +320,6 @@ static void try_to_be_root(trmi_join *join) {
     join->hello.rank = join->listens ? 0 : join->hello.rank;
 }
 
-/* Logs the warnings of the cluster description (rank 0 only). */
-static void log_warnings(const trm_cluster *cluster) {
-    for (int32_t w = 0; w < cluster->info.warning_count; w++) {
-        trmi_log(TRM_LOG_WARN, "comm", "%s", cluster->info.warnings[w]);
-    }
-}
-
 /* Settings that the communicator reads from the bootstrap. */
 static void take_settings(trmi_side *side, const trmi_join *join) {
     side->base.start_seconds = join->options.timeout_seconds;
@@ -415,7 +408,7 @@ trm_status trmi_side_join(const trm_cluster *cluster, trmi_join *join, trm_boots
                 try_to_be_root(&attempt);
             }
             if (attempt.hello.rank == 0) {
-                log_warnings(cluster);
+                trmi_cluster_log_warnings(cluster);
             }
             status = trmi_side_meet(&attempt, out, err);
         }

@@ -541,6 +541,24 @@ static void one_writer_at_a_time(void **state) {
     CHECK_OK(trm_checkpoint_writer_close(first, &err), err);
 }
 
+/* A program that changes its working directory goes on saving where it began. */
+static void a_relative_folder_stays_where_it_was(void **state) {
+    trm_error err;
+    trm_checkpoint_writer *writer;
+    char here[512];
+    assert_non_null(getcwd(here, sizeof here));
+    CHECK_OK(trmi_os_make_dirs(NULL, dir, &err), err);
+    assert_int_equal(chdir(dir), 0);
+    CHECK_OK(trm_checkpoint_writer_open("of/this", NULL, &writer, &err), err);
+    assert_int_equal(chdir("/"), 0);
+    CHECK_OK(save_step(writer, 1, 1, &err), err);
+    CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
+    assert_int_equal(chdir(here), 0);
+    strcat(dir, "/of/this");
+    assert_int_equal(load_step(), 1);
+    assert_false(path_exists(in_dir(TRMI_LOCK_NAME)));
+}
+
 static void write_lock(const char *host, long pid, const char *machine, double age) {
     trm_error err;
     char text[512];
@@ -743,6 +761,7 @@ int main(void) {
         TEST(bad_input_is_refused),
         TEST(tables_are_read_while_they_are_written),
         TEST(one_writer_at_a_time),
+        TEST(a_relative_folder_stays_where_it_was),
         TEST(locks_of_the_dead_are_taken_over),
         TEST(a_silent_lock_is_outwaited),
         TEST(a_silent_lock_is_outwaited_within_the_limit),

@@ -429,6 +429,23 @@ static trm_status find_next_sequence(trm_checkpoint_writer *writer, trm_error *e
     return TRM_OK;
 }
 
+/* Writes the folder's path from the root, so that the writer finds it after chdir() too. The names
+ * of checkpoints and files are appended to it.
+ *   errors  INVALID (too long), IO */
+static trm_status find_absolute(const char *folder, char path[TRMI_PATH_BYTES], trm_error *err) {
+    char here[TRMI_PATH_BYTES] = "";
+    if (folder[0] != '/' && getcwd(here, sizeof here) == NULL) {
+        return TRMI_FAIL_SYS(err, "%s: the working directory cannot be found",
+                             trmi_path_tail(folder));
+    }
+    int length = folder[0] == '/' ? snprintf(path, TRMI_PATH_BYTES, "%s", folder)
+                                  : snprintf(path, TRMI_PATH_BYTES, "%s/%s", here, folder);
+    if (folder[0] == '\0' || length < 0 || length >= TRMI_PATH_BYTES - 300) {
+        return TRMI_FAIL(err, TRM_INVALID, "'%.80s': not a usable directory name", folder);
+    }
+    return TRM_OK;
+}
+
 trm_status trm_checkpoint_writer_open(const char *folder, const trm_checkpoint_options *options,
                                       trm_checkpoint_writer **out, trm_error *err) {
     TRMI_NEED(err, folder, out);
@@ -439,23 +456,20 @@ trm_status trm_checkpoint_writer_open(const char *folder, const trm_checkpoint_o
 trm_status trmi_checkpoint_writer_open_on(const trmi_os *os, const char *dir,
                                           const trm_checkpoint_options *options,
                                           trm_checkpoint_writer **out, trm_error *err) {
-    /* the names of checkpoints and files are appended to it */
-    size_t length = strlen(dir);
-    if (length == 0 || length >= TRMI_PATH_BYTES - 300) {
-        return TRMI_FAIL(err, TRM_INVALID, "'%.80s': not a usable directory name", dir);
-    }
+    char absolute[TRMI_PATH_BYTES];
     trm_checkpoint_writer *writer;
+    TRMI_TRY(find_absolute(dir, absolute, err));
     TRMI_TRY(TRMI_NEW(err, writer, 1, "for a checkpoint writer"));
     writer->options = options != NULL ? *options : (trm_checkpoint_options){0};
     writer->options.keep = writer->options.keep == 0 ? KEEP_DEFAULT : writer->options.keep;
     writer->os = os != NULL ? os : trmi_os_real();
     /* Open the directory, take the lock, tidy up: in this order, because only the owner of the lock
      * may tidy up. */
-    memcpy(writer->dir, dir, length + 1);
-    writer->made = missing_levels(dir);
+    memcpy(writer->dir, absolute, sizeof absolute);
+    writer->made = missing_levels(writer->dir);
     trm_status status;
     TRMI_TRY_GOTO(status, take_dir(writer, err), failed);
-    trmi_checkpoint_tidy(dir, writer->os);
+    trmi_checkpoint_tidy(writer->dir, writer->os);
     TRMI_TRY_GOTO(status, find_next_sequence(writer, err), failed);
     writer->opened = trmi_os_wall();
     *out = writer;
