@@ -391,7 +391,8 @@ TRM_API int32_t trm_exec_find(const trm_exec *exec, const char *name);
  *            data: room for the whole variable */
 TRM_API void trm_exec_read(const trm_exec *exec, int32_t index, void *data);
 /* Sets a variable from plain layout. Of a cut variable, a rank takes its own part; one that another
- * stage of a pipeline has is left out.
+ * stage of a pipeline has is left out. If there is no memory for that part, the steps that follow
+ * return NOMEM.
  *   param    index: 0 to trm_exec_variable_count - 1
  *            data: the whole variable */
 TRM_API void trm_exec_write(trm_exec *exec, int32_t index, const void *data);

@@ -4950,7 +4950,8 @@ FUNCTIONS = {
     'trm_exec_write': (None, (c_void_p, c_int32, c_void_p,),
         'exec index data',
         """Sets a variable from plain layout. Of a cut variable, a rank takes its own part; one that another
-        stage of a pipeline has is left out.
+        stage of a pipeline has is left out. If there is no memory for that part, the steps that follow
+        return NOMEM.
           param    index: 0 to trm_exec_variable_count - 1
                    data: the whole variable
         """),

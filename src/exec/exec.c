@@ -86,9 +86,15 @@ trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err) {
 /* ---- forward and backward -------------------------------------------------------------------- */
 
 /* Returns INVALID if an input that is read was never fed, nor its memory given out: a step would
- * compute with zeros. */
-static trm_status check_inputs(const trm_exec *exec, trm_error *err) {
+ * compute with zeros; NOMEM if a variable does not have the values that were written to it. */
+static trm_status check_values(const trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
+    if (exec->lacks_values) {
+        return TRMI_FAIL(
+            err, TRM_NOMEM,
+            "a variable has its old values, because trm_exec_write found no memory for "
+            "this rank's part of the new ones; create the executor again");
+    }
     for (int32_t i = 0; exec->inputs_unknown > 0 && i < p->inputs_count; i++) {
         if (!exec->inputs_known[i]) {
             return TRMI_FAIL(err, TRM_INVALID,
@@ -103,7 +109,7 @@ static trm_status check_inputs(const trm_exec *exec, trm_error *err) {
 trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
     TRMI_NEED(err, exec);
     trmi_threads_use(exec->env.threads);
-    TRMI_TRY(check_inputs(exec, err));
+    TRMI_TRY(check_values(exec, err));
     TRMI_TRY(trmi_distribution_before_step(exec, false, err));
     exec->gradients_overwritten = exec->forward_overwrites;
     if (exec->casts_of != NULL && exec->casts_of->made != NULL) { /* the other program has run */
@@ -129,7 +135,7 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     trm_error own; /* the other ranks get the error even if the caller passes NULL */
     err = err != NULL ? err : &own;
     trm_status status = trmi_distribution_before_step(exec, true, err);
-    status = status == TRM_OK ? check_inputs(exec, err) : status;
+    status = status == TRM_OK ? check_values(exec, err) : status;
     status = status == TRM_OK ? exec->walk_program(exec, err) : status;
     TRMI_TRY(trmi_distribution_finish(exec, true, status, err));
     exec->gradients_overwritten = exec->inputs_given = false;

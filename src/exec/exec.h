@@ -91,6 +91,7 @@ struct trm_exec {
     const uint8_t *made;      /* [steps] nonzero = the output is valid, skip it; NULL = run all */
     const uint8_t *kept;      /* `made` after a run: trm_exec_options.keep_casts; NULL = none */
     const trm_exec *casts_of; /* this program reads its kept casts; NULL: has its own, or none */
+    bool lacks_values; /* memory was missing in trm_exec_write: a variable has its old values */
     double *step_end,
         step_begin;    /* step_end[i]: seconds from step_begin to the end of step i; NULL = off */
     const float *loss; /* loss of all ranks or blocks; NULL: the program's own loss */

@@ -349,7 +349,7 @@ void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
 }
 
 /* Contract in trireme/exec.h. Of a cut variable the box of this rank is taken from the whole one;
- * memory for that may be missing, and the variable then keeps its values. */
+ * memory for that may be missing: the next step then says so. */
 void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
     TRMI_NEED_OR(, NULL, exec, data);
     const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
@@ -367,6 +367,7 @@ void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
         trmi_copy_box((void *)(uintptr_t)data, &leaf->global, &leaf->box, part, element, false);
         write_part(exec, index, part);
     }
+    exec->lacks_values |= part == NULL;
     trmi_free(part);
 }
 

@@ -578,8 +578,11 @@ static void fill_result(trmi_launch *launch, job_state *job) {
         trmi_launch_print_failure(launch->options, "%s %s", task->name, text);
         if (job->few_left >= 0) { /* the console may be that of a rank that has died */
             trmi_launch_print_failure(
-                launch->options, "%d rank%s left, the job needs %d (--elastic)", job->few_left,
-                job->few_left == 1 ? " is" : "s are", launch->options->elastic_least);
+                launch->options,
+                "%d rank%s of this launcher %s left, the job needs %d (--elastic); ranks that were "
+                "started elsewhere go on if they are enough",
+                job->few_left, job->few_left == 1 ? "" : "s", job->few_left == 1 ? "is" : "are",
+                launch->options->elastic_least);
         }
         if (!task->console || launch->options->write == NULL) {
             print_log_tail(launch, task);
@@ -611,7 +614,10 @@ static trm_status take_signals(trmi_launch *launch, sigset_t *before, trm_error 
 /* Runs the job: folders, guardian, tasks, wait, end. */
 static trm_status run_job(trmi_launch *launch, job_state *job, trm_error *err) {
     TRMI_TRY(trmi_launch_directories(launch, err));
-    TRMI_TRY(trmi_launch_guard(launch, err));
+    TRMI_TRY(trmi_launch_guard(launch, err)); /* removes the list at the end */
+    if (launch->options->elastic_least > 0) {
+        trmi_place_begin_list(launch->rendezvous_path);
+    }
     /* Become the reaper of orphaned descendants while the job runs. */
     int subreaper = 0;
     pid_t before[CHILDREN_MAX];

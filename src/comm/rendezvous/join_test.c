@@ -283,6 +283,9 @@ static void a_job_that_has_ended_is_not_waited_for(void **state) {
     snprintf(where, sizeof where, "unix:%s/place", folder);
     snprintf(list, sizeof list, "%s/place.lost", folder);
     trmi_place_add_ended(where + strlen("unix:"));
+    assert_int_not_equal(access(list, F_OK), 0); /* a rank begins no list */
+    trmi_place_begin_list(where + strlen("unix:"));
+    trmi_place_add_ended(where + strlen("unix:"));
     for (int32_t rank = 0; rank < 2; rank++) {
         listening l = {.place = where};
         trmi_join join;

@@ -411,11 +411,18 @@ static int open_list(const char *path, int flags) {
 
 /* Appends a line; one write, so that lines of several processes do not mix. */
 static void add_line(const char *path, const char *line) {
-    int fd = trmi_os_private_dir(path, NULL) == TRM_OK
-                 ? open_list(path, O_WRONLY | O_CREAT | O_APPEND)
-                 : -1;
+    int fd = open_list(path, O_WRONLY | O_APPEND);
     if (fd >= 0) {
         (void)!write(fd, line, strlen(line));
+        close(fd);
+    }
+}
+
+void trmi_place_begin_list(const char *path) {
+    int fd = trmi_os_private_dir(path, NULL) == TRM_OK
+                 ? open_list(path, O_WRONLY | O_CREAT | O_EXCL)
+                 : -1;
+    if (fd >= 0) {
         close(fd);
     }
 }
@@ -442,6 +449,7 @@ void trmi_place_end_lost(const trmi_place *place) {
 
 /* Counts of the lines of a list. */
 typedef struct place_list {
+    bool begun; /* a launcher has made it */
     int32_t lost, met, ended, left;
 } place_list;
 
@@ -450,7 +458,7 @@ static place_list read_list(const char *path, bool *lost, int32_t size) {
     int fd = open_list(path, O_RDONLY);
     FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
     char line[16];
-    place_list list = {0};
+    place_list list = {.begun = fd >= 0};
     while (file != NULL && fgets(line, sizeof line, file) != NULL) {
         char *end;
         const long rank = strtol(line, &end, 10);
@@ -481,7 +489,11 @@ int32_t trmi_place_read_lost(const trmi_place *place, bool *lost, int32_t size) 
 }
 
 bool trmi_place_may_have_met(const trmi_place *place) {
-    return place->kind != TRMI_PLACE_UNIX || read_list(place->path, NULL, 0).met > 0;
+    if (place->kind != TRMI_PLACE_UNIX) {
+        return true;
+    }
+    const place_list list = read_list(place->path, NULL, 0);
+    return !list.begun || list.met > 0;
 }
 
 bool trmi_place_has_ended(const trmi_place *place) {

@@ -61,7 +61,9 @@ trm_status trmi_connect(const trmi_place *place, int32_t attempt, int *fd, uint8
 
 /* A list in a file beside a unix socket (PATH.lost), one line each; empty at other kinds of place,
  * and for the path "", which is none. A launcher notes the ranks that have died and those that have
- * ended well, a rank of an elastic job that it leaves. */
+ * ended well, a rank of an elastic job that it leaves. There is a list only where a launcher has
+ * begun one, because it removes it. */
+void trmi_place_begin_list(const char *path);
 void trmi_place_add_lost(const char *path, int32_t rank);
 void trmi_place_add_ended(const char *path);
 void trmi_place_add_left(const trmi_place *place);
@@ -71,8 +73,7 @@ void trmi_place_end_lost(const trmi_place *place);
 /* Sets lost[rank] for the ranks below `size` that have died before the meeting. Returns their
  * number. */
 int32_t trmi_place_read_lost(const trmi_place *place, bool *lost, int32_t size);
-/* Returns whether a job may run whose ranks have met at the place: nothing tells but at a unix
- * socket. */
+/* Returns whether a job may run whose ranks have met at the place: nothing tells but a list. */
 bool trmi_place_may_have_met(const trmi_place *place);
 /* Returns whether a rank of the job has ended well; how many have left it. */
 bool trmi_place_has_ended(const trmi_place *place);

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that feed parts of their inputs (dataset_strategy as tuples) have one device's losses. */
+/* Ranks that feed parts of their inputs (dataset_strategy as tuples) have one device's losses; what
+ * they write to cut variables arrives, or is an error. */
 #include "check.h"
 
 #include "trireme/exec.h"
 #include "trireme/graph.h"
 
 #include "exec/distributed/input_cuts.h"
+#include "exec/exec.h"
 
+#include "base/memory.h"
 #include "base/rng.h"
 #include "ranks.h"
 
@@ -156,10 +159,49 @@ static void what_cannot_be_is_refused(void **state) {
     munmap(all, sizeof *all);
 }
 
+/* Writes a parameter that a plan cuts, without memory for this part: the next step says so. */
+static void write_without_memory(rank_context *context, trm_comm *comm) {
+    enum { WIDTH = 8 };
+    trm_error err;
+    trm_graph *g;
+    trm_exec *exec = NULL;
+    char plan[128];
+    const float values[WIDTH * WIDTH] = {1};
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_node x = trm_parameter(g, "x", trm_shape_of(SAMPLES, WIDTH), TRM_INIT_NORMAL_001);
+    trm_node w = trm_parameter(g, "w", trm_shape_of(WIDTH, WIDTH), TRM_INIT_NORMAL_001);
+    trm_node y = trm_linear(g, x, w, TRM_NO_NODE);
+    trm_node loss = trm_reduce_mean(g, y, NULL, 0, false);
+    snprintf(plan, sizeof plan, "trireme-plan 1\nmesh %d\nop %.40s k\n", context->size,
+             g->ops[g->values[y.id].op].name);
+    trm_exec_options options = {
+        .loss = loss, .threads = 1, .tuning_file = "", .optimizer.kind = TRM_SGD};
+    options.parallel =
+        (trm_parallel_options){.comm = comm, .split.kind = TRM_SPLIT_PLANNED, .split.plan = plan};
+    CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
+    trm_graph_destroy(g);
+    CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+    const int32_t index = trm_exec_find(exec, "w");
+    EXPECT(trmi_exec_cut_of(exec, index) != NULL, "the plan does not cut %s", "w");
+    trmi_alloc_fail_after(1);
+    trm_exec_write(exec, index, values);
+    trmi_alloc_fail_after(0);
+    const trm_status status = trm_exec_forward_backward(exec, &err);
+    EXPECT(status == TRM_NOMEM && strstr(err.message, "has its old values") != NULL, "%s",
+           err.message);
+    trm_exec_destroy(exec);
+}
+
+static void a_write_without_memory_is_told(void **state) {
+    (void)state;
+    ranks_run_joined(2, false, write_without_memory, NULL, "write");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_have_one_devices_losses),
         cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(a_write_without_memory_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
