@@ -72,8 +72,7 @@ typedef struct trm_cluster_flags {
     const char *token_file;         /* 32 bytes, mode 0600 */
     bool needs_ps;                  /* refuses a cluster without servers */
     bool any_address;               /* accepts a table that has no address of this host */
-    /* for a table whose status is "initializing"; 0 = 300, < 0 = none */
-    double table_wait_seconds;
+    double table_wait_seconds;      /* for a table still "initializing"; 0 = 300, < 0 = none */
 } trm_cluster_flags;
 
 /* The place of this process in its job, and the job's tasks. */
@@ -104,9 +103,9 @@ typedef struct trm_cluster_info {
      * names one (for one rank: no flag and no TRIREME_RENDEZVOUS) */
     const char *rendezvous;
     int32_t rendezvous_ports; /* consecutive ports to try, from the one in `rendezvous` */
+    bool others_may_join;     /* one rank with a rendezvous: an elastic job can grow from it */
     const char *token_file;   /* NULL = none */
-    /* HCCL_ALGO, the default of trm_comm_options.algorithm; NULL = none */
-    const char *algorithm;
+    const char *algorithm;    /* HCCL_ALGO, default of trm_comm_options.algorithm; NULL = none */
     /* [warning_count] something unusual, but not wrong, each in one sentence */
     const char *const *warnings;
     int32_t warning_count;
@@ -167,10 +166,8 @@ typedef struct trm_join_options {
     double host_seconds;      /* a host that acknowledges nothing for so long is lost; 0 = 4.5 */
     /* a process without a heartbeat for so long is lost; 0 = 120. A warning is logged after 10 s */
     double stall_seconds;
-    /* host name to use in place of the real one, for tests; NULL = the real one */
-    const char *host_name;
-    /* accepts processes of other hosts without a token, with a warning for each */
-    bool insecure;
+    const char *host_name; /* for tests, in place of the real one; NULL = the real one */
+    bool insecure; /* accepts processes of other hosts without a token, with a warning for each */
 } trm_join_options;
 
 /* Meets the other ranks: rank 0 listens at the rendezvous, the others connect, with the token if
@@ -309,10 +306,9 @@ typedef void (*trm_launch_write)(void *context, trm_launch_stream stream, const 
 
 /* Processes of one role. */
 typedef struct trm_launch_role {
-    trm_role role; /* chief, worker, ps or evaluator, each at most once */
-    int32_t count; /* chief and evaluator: at most 1 */
-    /* program and arguments, ended by NULL; NULL = command of the options */
-    const char *const *command;
+    trm_role role;              /* chief, worker, ps or evaluator, each at most once */
+    int32_t count;              /* chief and evaluator: at most 1 */
+    const char *const *command; /* as that of the options; NULL = that one */
     /* how often a failed process of this role is started again; not after exit code 1: the job has
      * failed, its loss diverged */
     int32_t restarts;
@@ -327,8 +323,7 @@ typedef struct trm_launch_options {
     const char *const *environment;
     const char *const *extra; /* "NAME=value" added last, ended by NULL; NULL = none */
     const char *directory;    /* of device<i>; NULL = "." */
-    /* becomes RANK_TABLE_FILE; must be for `ranks` ranks; NULL = none */
-    const char *rank_table;
+    const char *rank_table;   /* becomes RANK_TABLE_FILE; is for `ranks` ranks; NULL = none */
     /* [role_count] in place of ranks: each process gets its TF_CONFIG */
     const trm_launch_role *roles;
     int32_t role_count; /* 0 = no roles */

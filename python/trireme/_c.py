@@ -624,7 +624,7 @@ class trm_cluster_flags(Structure):
     token_file: 32 bytes, mode 0600
     needs_ps: refuses a cluster without servers
     any_address: accepts a table that has no address of this host
-    table_wait_seconds: for a table whose status is "initializing"; 0 = 300, < 0 = none
+    table_wait_seconds: for a table still "initializing"; 0 = 300, < 0 = none
     """
 
 
@@ -646,8 +646,9 @@ class trm_cluster_info(Structure):
     model_dir: TF_CONFIG's model_dir; NULL = none
     rendezvous: address on which rank 0 listens: "host:port", "unix:PATH", "file:PATH"; NULL where no source names one (for one rank: no flag and no TRIREME_RENDEZVOUS)
     rendezvous_ports: consecutive ports to try, from the one in `rendezvous`
+    others_may_join: one rank with a rendezvous: an elastic job can grow from it
     token_file: NULL = none
-    algorithm: HCCL_ALGO, the default of trm_comm_options.algorithm; NULL = none
+    algorithm: HCCL_ALGO, default of trm_comm_options.algorithm; NULL = none
     warnings: [warning_count] something unusual, but not wrong, each in one sentence
     warning_count:
     """
@@ -658,7 +659,7 @@ class trm_join_options(Structure):
     heartbeat_seconds: between heartbeats; 0 = 1
     host_seconds: a host that acknowledges nothing for so long is lost; 0 = 4.5
     stall_seconds: a process without a heartbeat for so long is lost; 0 = 120. A warning is logged after 10 s
-    host_name: host name to use in place of the real one, for tests; NULL = the real one
+    host_name: for tests, in place of the real one; NULL = the real one
     insecure: accepts processes of other hosts without a token, with a warning for each
     """
 
@@ -683,7 +684,7 @@ class trm_rank_table_host(Structure):
 class trm_launch_role(Structure):
     """role: chief, worker, ps or evaluator, each at most once
     count: chief and evaluator: at most 1
-    command: program and arguments, ended by NULL; NULL = command of the options
+    command: as that of the options; NULL = that one
     restarts: how often a failed process of this role is started again; not after exit code 1: the job has failed, its loss diverged
     """
 
@@ -694,7 +695,7 @@ class trm_launch_options(Structure):
     environment: variables that the processes inherit, ended by NULL, without those of other launchers; NULL = none
     extra: "NAME=value" added last, ended by NULL; NULL = none
     directory: of device<i>; NULL = "."
-    rank_table: becomes RANK_TABLE_FILE; must be for `ranks` ranks; NULL = none
+    rank_table: becomes RANK_TABLE_FILE; is for `ranks` ranks; NULL = none
     roles: [role_count] in place of ranks: each process gets its TF_CONFIG
     role_count: 0 = no roles
     threads: OMP_NUM_THREADS of each; 0 = the cores divided evenly, unless the environment has OMP_NUM_THREADS
@@ -2258,6 +2259,7 @@ trm_cluster_info._fields_ = [
     ('model_dir', c_char_p),
     ('rendezvous', c_char_p),
     ('rendezvous_ports', c_int32),
+    ('others_may_join', c_bool),
     ('token_file', c_char_p),
     ('algorithm', c_char_p),
     ('warnings', POINTER(c_char_p)),

@@ -477,6 +477,7 @@ class trm_cluster_info(Structure):
     model_dir: Optional[bytes]
     rendezvous: Optional[bytes]
     rendezvous_ports: int
+    others_may_join: bool
     token_file: Optional[bytes]
     algorithm: Optional[bytes]
     warnings: Any

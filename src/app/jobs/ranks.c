@@ -187,7 +187,7 @@ static trm_status check_groups(const app_context *app, trm_error *err) {
  * others may join. */
 static bool has_ranks(const app_context *app, const trm_cluster *cluster) {
     const trm_cluster_info *me = trm_cluster_get(cluster);
-    return me->size > 1 || (app->o.elastic != NULL && me->rendezvous != NULL);
+    return me->size > 1 || (app->o.elastic != NULL && me->others_may_join);
 }
 
 /* Contract in app.h. All checks run in this one process, so that a wrong option costs no job. */

@@ -492,7 +492,9 @@ static trm_status resolve_cluster(const trm_cluster_flags *flags, const trmi_env
     TRMI_TRY(place_device(env, cluster, err));
     place_role(winner, cluster);
     TRMI_TRY(trmi_take_hccl(env, cluster, err));
-    return place_rendezvous(flags, env, winner, winner != &single, cluster, err);
+    TRMI_TRY(place_rendezvous(flags, env, winner, winner != &single, cluster, err));
+    info->others_may_join = info->size == 1 && info->rendezvous != NULL;
+    return TRM_OK;
 }
 
 /* Lists the warnings of the rank table after those of the description. */

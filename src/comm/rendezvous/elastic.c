@@ -150,7 +150,7 @@ static trm_status create_elastic(const trm_cluster *cluster, const trm_elastic_o
     TRMI_TRY(TRMI_NEW(err, e->place, 1, "for an elastic job"));
     TRMI_TRY(trmi_side_prepare(cluster, &e->options.join, e->place, err));
     const trm_cluster_info *info = trm_cluster_get(cluster);
-    if (info->size == 1 && info->rendezvous != NULL) { /* others may join it there */
+    if (info->others_may_join) {
         TRMI_TRY(trmi_side_find_place(cluster, e->place, err));
     }
     e->options.join = e->place->options; /* with defaults */
@@ -236,7 +236,7 @@ trm_status trm_elastic_create(const trm_cluster *cluster, const trm_elastic_opti
         join.running = take_running;
         join.running_context = e;
         begin_early(e, &join);
-        join.holds = join.hello.size == 1 && join.place.text[0] != '\0' ? &e->held : NULL;
+        join.holds = trm_cluster_get(cluster)->others_may_join ? &e->held : NULL;
         join.lasting = e->place;
         status = trmi_side_join(cluster, &join, &e->bootstrap, err);
     }
