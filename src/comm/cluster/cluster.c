@@ -149,8 +149,8 @@ static trm_status claim_roles(const trm_cluster_flags *flags, const trmi_environ
     trmi_tfconfig *roles = &cluster->roles;
     TRMI_TRY(find_roles(flags, env, cluster, &source, err));
     /* Warnings of the description are those of the cluster. */
-    for (int32_t w = 0; w < roles->warning_count; w++) {
-        trmi_cluster_warn(cluster, "%s", roles->warnings[w]);
+    for (int32_t w = 0; w < roles->warnings.count; w++) {
+        trmi_warnings_add(&cluster->warnings, &cluster->arena, "%s", roles->warnings.lines[w]);
     }
     bool trains = !roles->has_task || roles->role != TRM_ROLE_EVALUATOR;
     if (flags->needs_ps && roles->jobs[TRM_ROLE_PS].count == 0 && trains) {
@@ -432,7 +432,8 @@ static void warn_of_incomplete_pairs(const trmi_environment *env, trm_cluster *c
         const char *size = pairs[i].size != NULL ? trmi_env_text(env, pairs[i].size) : "";
         if (rank != NULL && size != NULL && strcmp(size, "1") != 0 &&
             trmi_env_text(env, pairs[i].partner) == NULL) {
-            trmi_cluster_warn(cluster, "%s=%.20s is set, but %s is not: this is a single process",
+            trmi_warnings_add(&cluster->warnings, &cluster->arena,
+                              "%s=%.20s is set, but %s is not: this is a single process",
                               pairs[i].rank, rank, pairs[i].partner);
         }
     }
@@ -500,10 +501,14 @@ static trm_status resolve_cluster(const trm_cluster_flags *flags, const trmi_env
 /* Lists the warnings of the rank table after those of the description. */
 static void list_warnings(trm_cluster *cluster) {
     trm_cluster_info *info = &cluster->info;
-    for (int32_t w = 0; cluster->table != NULL && w < cluster->table->warning_count; w++) {
-        cluster->warnings[info->warning_count++] = cluster->table->warnings[w];
+    const trmi_warnings *lists[] = {&cluster->warnings,
+                                    cluster->table != NULL ? &cluster->table->warnings : NULL};
+    for (int i = 0; i < 2 && lists[i] != NULL; i++) {
+        memcpy(cluster->all_warnings + info->warning_count, lists[i]->lines,
+               (size_t)lists[i]->count * sizeof lists[i]->lines[0]);
+        info->warning_count += lists[i]->count;
     }
-    info->warnings = cluster->warnings;
+    info->warnings = cluster->all_warnings;
 }
 
 /* Allocates and resolves a description; flags may be NULL.

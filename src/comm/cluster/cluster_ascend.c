@@ -112,7 +112,7 @@ static trm_status check_other_variables(const trm_cluster_flags *flags, const tr
     }
     TRMI_TRY(trmi_env_integer(env, "ASCEND_DEVICE_ID", 0, INT32_MAX, &said, err));
     if (said != own.device_id) {
-        trmi_cluster_warn(cluster,
+        trmi_warnings_add(&cluster->warnings, &cluster->arena,
                           "ASCEND_DEVICE_ID=%d, but the rank table gives rank %d device "
                           "%d; the table counts",
                           said, rank, own.device_id);

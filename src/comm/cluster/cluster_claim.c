@@ -10,20 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-void trmi_cluster_warn(trm_cluster *cluster, const char *format, ...) {
-    char line[640];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    if (cluster->info.warning_count < TRMI_CLUSTER_WARNINGS_MAX) {
-        const char *copy = trmi_arena_strdup(&cluster->arena, line);
-        if (copy != NULL) {
-            cluster->warnings[cluster->info.warning_count++] = copy;
-        }
-    }
-}
-
 void trmi_cluster_log_warnings(const trm_cluster *cluster) {
     for (int32_t w = 0; w < cluster->info.warning_count; w++) {
         trmi_log(TRM_LOG_WARN, "comm", "%s", cluster->info.warnings[w]);

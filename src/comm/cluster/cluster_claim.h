@@ -65,8 +65,6 @@ typedef struct trmi_hccl {
     char address[64]; /* address on which peers reach this rank; "": that of its route to rank 0 */
 } trmi_hccl;
 
-enum { TRMI_CLUSTER_WARNINGS_MAX = 8 }; /* warnings of a description that are kept */
-
 /* A resolved cluster description. */
 struct trm_cluster {
     trm_cluster_info info;                /* what the public API shows */
@@ -77,9 +75,10 @@ struct trm_cluster {
     trmi_hccl hccl;                       /* values of HCCL_* variables */
     bool first_is_root, watched;          /* see trmi_claim */
     const char **rank_hosts;              /* [size] host of each rank, or NULL if unknown */
-    uint8_t key[32]; /* hash of the winner's key: the rendezvous distinguishes jobs by it */
-    /* of the description, in the arena, then of the rank table; info.warning_count of them */
-    const char *warnings[TRMI_CLUSTER_WARNINGS_MAX + TRMI_TABLE_WARNINGS_MAX];
+    uint8_t key[32];        /* hash of the winner's key: the rendezvous distinguishes jobs by it */
+    trmi_warnings warnings; /* of the variables and flags, and of their roles */
+    /* those, then those of the rank table; info.warning_count of them */
+    const char *all_warnings[2 * TRMI_WARNINGS_MAX];
 };
 
 /* Returns the text of a variable, NULL if it is not set or empty. */
@@ -107,8 +106,6 @@ trm_status trmi_take_hccl(const trmi_environment *env, trm_cluster *cluster, trm
  * rank itself. */
 void trmi_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]);
 
-/* Adds a warning (at most 8 are kept). */
-void trmi_cluster_warn(trm_cluster *cluster, const char *format, ...) TRM_PRINTF(2, 3);
 /* Logs the warnings: rank 0 and a process that has no other ranks, when the job starts. */
 void trmi_cluster_log_warnings(const trm_cluster *cluster);
 

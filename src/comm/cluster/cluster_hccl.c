@@ -199,8 +199,9 @@ static void warn_of_unused(const trmi_environment *env, trm_cluster *cluster) {
     }
     if (count > 0) {
         bool white = strstr(list, "HCCL_WHITELIST") != NULL;
-        trmi_cluster_warn(
-            cluster, "%s: without effect here, %s of Ascend's devices and network%s", list,
+        trmi_warnings_add(
+            &cluster->warnings, &cluster->arena,
+            "%s: without effect here, %s of Ascend's devices and network%s", list,
             count > 1 ? "they are" : "it is",
             white ? "; the job's token decides which hosts may join (TRIREME_TOKEN_FILE)" : "");
     }

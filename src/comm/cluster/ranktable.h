@@ -13,14 +13,13 @@
 #include "base/hash/hash_index.h"
 #include "base/memory.h"
 #include "comm/cluster/cluster_json.h"
+#include "comm/cluster/warnings.h"
 
 /* Limits of a table, compared before memory is taken. */
 enum {
     TRMI_TABLE_RANKS_MAX = 65536, /* ranks of a table, at most */
     TRMI_TABLE_ID_MAX = 64,       /* longest server_id */
-    /* largest device_id; warnings that are kept */
-    TRMI_TABLE_DEVICE_MAX = 4095,
-    TRMI_TABLE_WARNINGS_MAX = 16
+    TRMI_TABLE_DEVICE_MAX = 4095  /* largest device_id */
 };
 
 /* One rank. */
@@ -55,8 +54,7 @@ struct trm_rank_table {
     trmi_table_server *pods;    /* template 2: one for each instance, in rank order */
     int32_t pod_count;          /* length of `pods` */
     int64_t pod_capacity;       /* capacity of `pods` */
-    const char *warnings[TRMI_TABLE_WARNINGS_MAX]; /* in the arena */
-    int32_t warning_count;                         /* length of `warnings` */
+    trmi_warnings warnings;     /* in the arena */
 };
 
 /* Read the forms.
@@ -77,8 +75,6 @@ trm_status trmi_table_server_id(const trmi_cjson_at *at, const json_t *object, c
  * list `what`. */
 trm_status trmi_table_count(const trmi_cjson_at *at, const json_t *object, const char *key,
                             bool required, int64_t found, const char *what, trm_error *err);
-/* Adds a warning. */
-void trmi_table_warn(trm_rank_table *table, const char *format, ...) TRM_PRINTF(2, 3);
 /* Writes the position of a row in the file: "server_list[0].device[1]". Returns text. */
 const char *trmi_table_place(const trm_rank_table *table, const trmi_table_row *row, char *text,
                              size_t size);

@@ -218,12 +218,12 @@ static void warn_order(trm_rank_table *table) {
         char a[40], b[40];
         if (row->server != row[-1].server &&
             strcmp(table->servers[row[-1].server].id, table->servers[row->server].id) > 0) {
-            trmi_table_warn(table,
-                            "%s: server \"%s\" (rank %d) comes before \"%s\" (rank %d); Ascend "
-                            "wants ranks in dictionary order of server_id",
-                            table->name,
-                            trmi_printable(table->servers[row[-1].server].id, a, sizeof a), r - 1,
-                            trmi_printable(table->servers[row->server].id, b, sizeof b), r);
+            trmi_warnings_add(&table->warnings, &table->arena,
+                              "%s: server \"%s\" (rank %d) comes before \"%s\" (rank %d); Ascend "
+                              "wants ranks in dictionary order of server_id",
+                              table->name,
+                              trmi_printable(table->servers[row[-1].server].id, a, sizeof a), r - 1,
+                              trmi_printable(table->servers[row->server].id, b, sizeof b), r);
             break;
         }
     }
@@ -231,10 +231,11 @@ static void warn_order(trm_rank_table *table) {
     for (int32_t r = 1; r < table->size; r++) {
         const trmi_table_row *row = &table->rows[r];
         if (row->server == row[-1].server && row->device_id < row[-1].device_id) {
-            trmi_table_warn(table,
-                            "%s: rank %d is on device %d, rank %d on device %d; rank order should "
-                            "follow the physical order",
-                            table->name, r - 1, row[-1].device_id, r, row->device_id);
+            trmi_warnings_add(
+                &table->warnings, &table->arena,
+                "%s: rank %d is on device %d, rank %d on device %d; rank order should "
+                "follow the physical order",
+                table->name, r - 1, row[-1].device_id, r, row->device_id);
             break;
         }
     }
@@ -252,21 +253,21 @@ static void warn_910(trm_rank_table *table) {
         char part[40];
         trmi_printable(server->id, part, sizeof part);
         if (server->count != 1 && server->count != 2 && server->count != 4 && server->count != 8) {
-            trmi_table_warn(table,
-                            "%s: server \"%s\" has %d devices; a 910 server uses 1, 2, 4 "
-                            "or 8",
-                            table->name, part, server->count);
+            trmi_warnings_add(&table->warnings, &table->arena,
+                              "%s: server \"%s\" has %d devices; a 910 server uses 1, 2, 4 "
+                              "or 8",
+                              table->name, part, server->count);
         } else if ((server->count == 2 || server->count == 4) && low != 0 && low != server->count) {
-            trmi_table_warn(table,
-                            "%s: server \"%s\" takes devices from both halves (0-3 and "
-                            "4-7); %d devices of a 910 must come from one",
-                            table->name, part, server->count);
+            trmi_warnings_add(&table->warnings, &table->arena,
+                              "%s: server \"%s\" takes devices from both halves (0-3 and "
+                              "4-7); %d devices of a 910 must come from one",
+                              table->name, part, server->count);
         }
         if (server->count != table->servers[0].count) {
-            trmi_table_warn(table,
-                            "%s: server \"%s\" has %d devices, the first %d; 910 servers "
-                            "use equally many",
-                            table->name, part, server->count, table->servers[0].count);
+            trmi_warnings_add(&table->warnings, &table->arena,
+                              "%s: server \"%s\" has %d devices, the first %d; 910 servers "
+                              "use equally many",
+                              table->name, part, server->count, table->servers[0].count);
         }
     }
 }
@@ -284,8 +285,8 @@ trm_status trmi_table_check(trm_rank_table *table, trm_error *err) {
     }
     if (table->server_count > 1 && table->form == TRM_RANK_TABLE_V1 &&
         table->rows[0].device_ip[0] == '\0') {
-        trmi_table_warn(table, "%s: no device_ip; Ascend needs it with several servers",
-                        table->name);
+        trmi_warnings_add(&table->warnings, &table->arena,
+                          "%s: no device_ip; Ascend needs it with several servers", table->name);
     }
     return TRM_OK;
 }

@@ -62,15 +62,17 @@ static trm_status read_head(trm_rank_table *table, const json_t *root, trm_error
     /* A wrong value of these members would matter only on Ascend: a warning. */
     TRMI_TRY(trmi_cjson_string(&top, root, "board_id", false, &board, err));
     if (board != NULL && strcmp(board, "0x0000") != 0 && strcmp(board, "0x0020") != 0) {
-        trmi_table_warn(table, "%s: board_id \"%s\" is neither 0x0000 (x86) nor 0x0020 (ARM)",
-                        table->name, trmi_printable(board, part, sizeof part));
+        trmi_warnings_add(&table->warnings, &table->arena,
+                          "%s: board_id \"%s\" is neither 0x0000 (x86) nor 0x0020 (ARM)",
+                          table->name, trmi_printable(board, part, sizeof part));
     }
     TRMI_TRY(trmi_cjson_string(&top, root, "chip_info", false, &chip, err));
     table->chip_910 = chip != NULL && strcmp(chip, "910") == 0;
     /* `trireme cluster make` writes "cpu", not for Ascend. */
     if (chip != NULL && !table->chip_910 && strcmp(chip, "cpu") != 0) {
-        trmi_table_warn(table, "%s: chip_info is \"%s\"; Ascend reads \"910\" only", table->name,
-                        trmi_printable(chip, part, sizeof part));
+        trmi_warnings_add(&table->warnings, &table->arena,
+                          "%s: chip_info is \"%s\"; Ascend reads \"910\" only", table->name,
+                          trmi_printable(chip, part, sizeof part));
     }
     TRMI_TRY(fixed_word(&top, root, "deploy_mode", false, "lab", "lab", err));
     return check_nics(&top, root, err);

@@ -399,8 +399,8 @@ static void put_table(const trm_rank_table *table, trmi_report *r) {
     }
     trmi_report_close(r);
     trmi_report_open_array(r, "warnings");
-    for (int32_t w = 0; w < table->warning_count; w++) {
-        trmi_report_put(r, trmi_string(NULL, table->warnings[w]));
+    for (int32_t w = 0; w < table->warnings.count; w++) {
+        trmi_report_put(r, trmi_string(NULL, table->warnings.lines[w]));
     }
     trmi_report_close(r);
     trmi_report_put(r, trmi_string("digest", hex));

@@ -9,24 +9,8 @@
 #include "base/error.h"
 #include "base/hash/hash.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-void trmi_table_warn(trm_rank_table *table, const char *format, ...) {
-    if (table->warning_count == TRMI_TABLE_WARNINGS_MAX) {
-        return;
-    }
-    char line[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    const char *copy = trmi_arena_strdup(&table->arena, line);
-    if (copy != NULL) {
-        table->warnings[table->warning_count++] = copy;
-    }
-}
 
 /* Writes the place of a row in the file, as the form names it, so that a message leads to the
  * line. */

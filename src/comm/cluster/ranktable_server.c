@@ -148,8 +148,9 @@ static trm_status read_super_pods(trm_rank_table *table, const json_t *root, trm
         return TRM_OK;
     }
     if (strcmp(table->version, "1.2") != 0) {
-        trmi_table_warn(table, "%s: super_pod_list belongs to version 1.2, the table says %s",
-                        table->name, table->version);
+        trmi_warnings_add(&table->warnings, &table->arena,
+                          "%s: super_pod_list belongs to version 1.2, the table says %s",
+                          table->name, table->version);
     }
     int32_t *seen;
     TRMI_TRY(TRMI_NEW(err, seen, (size_t)table->server_count + 1, "for the super pods of %s",
@@ -182,8 +183,9 @@ trm_status trmi_table_read_servers(trm_rank_table *table, const json_t *root, tr
     }
     /* server_count is required by Ascend, but a table without it is clear. */
     if (json_object_get(root, "server_count") == NULL) {
-        trmi_table_warn(table, "%s: server_count is missing; %zu servers are taken from the list",
-                        table->name, json_array_size(servers));
+        trmi_warnings_add(&table->warnings, &table->arena,
+                          "%s: server_count is missing; %zu servers are taken from the list",
+                          table->name, json_array_size(servers));
     }
     TRMI_TRY(trmi_table_count(&top, root, "server_count", false, (int64_t)json_array_size(servers),
                               "server_list", err));

@@ -98,7 +98,7 @@ static void every_spelling_is_read(void **state) {
     assert_string_equal(trm_rank_table_entry(table, 3).host, "node2");
     assert_int_equal(trm_rank_table_entry(table, 3).device_id, 3);
     assert_int_equal(trm_rank_table_entry(table, 4).rank, -1);
-    assert_int_equal(table->warning_count, 0);
+    assert_int_equal(table->warnings.count, 0);
     trm_rank_table_destroy(table);
 
     trm_rank_table_destroy(read_good(v12));
@@ -290,23 +290,23 @@ static void documents_are_bounded(void **state) {
 static void odd_tables_warn(void **state) {
     char *text = replace_first(lab, "\"910\"", "\"950\"");
     trm_rank_table *table = read_good(text);
-    assert_int_equal(table->warning_count, 1);
-    assert_non_null(strstr(table->warnings[0], "chip_info is \"950\""));
+    assert_int_equal(table->warnings.count, 1);
+    assert_non_null(strstr(table->warnings.lines[0], "chip_info is \"950\""));
     trm_rank_table_destroy(table);
     free(text);
     text = replace_first(lab, "\"device_id\":\"1\"", "\"device_id\":\"5\"");
     table = read_good(text);
-    assert_non_null(strstr(table->warnings[0], "both halves"));
+    assert_non_null(strstr(table->warnings.lines[0], "both halves"));
     trm_rank_table_destroy(table);
     free(text);
     text = replace_first(v1, "\"server_count\":\"2\",", "");
     table = read_good(text);
-    assert_non_null(strstr(table->warnings[0], "server_count is missing"));
+    assert_non_null(strstr(table->warnings.lines[0], "server_count is missing"));
     trm_rank_table_destroy(table);
     free(text);
     text = replace_first(v1, "node1", "zzz");
     table = read_good(text);
-    assert_non_null(strstr(table->warnings[0], "dictionary order"));
+    assert_non_null(strstr(table->warnings.lines[0], "dictionary order"));
     trm_rank_table_destroy(table);
     free(text);
 }

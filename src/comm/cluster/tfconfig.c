@@ -19,7 +19,6 @@
 #include "comm/cluster/cluster_json.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,23 +33,6 @@ static const char *const role_words[] = {"worker", "chief", "ps", "evaluator"};
 
 static trm_status fail_no_memory(trm_error *err) {
     return TRMI_NO_MEMORY(err, "for the cluster description");
-}
-
-/* Adds a warning; at most TRMI_TF_WARNINGS_MAX are kept. */
-static void add_warning(trmi_tfconfig *config, const char *format, ...) TRM_PRINTF(2, 3);
-static void add_warning(trmi_tfconfig *config, const char *format, ...) {
-    char line[256];
-    if (config->warning_count == TRMI_TF_WARNINGS_MAX) {
-        return;
-    }
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    const char *copy = trmi_arena_strdup(&config->arena, line);
-    if (copy != NULL) {
-        config->warnings[config->warning_count++] = copy;
-    }
 }
 
 /* Binary search, because the tasks of a role are sorted by index. */
@@ -85,7 +67,8 @@ static trm_status add_task(trmi_tfconfig *config, trm_role role, const char *pla
         length--;
     }
     if (length == 0) {
-        add_warning(config, "%s: an empty address is ignored", place);
+        trmi_warnings_add(&config->warnings, &config->arena, "%s: an empty address is ignored",
+                          place);
         return TRM_OK;
     }
     if (length >= sizeof copy) {
@@ -335,12 +318,14 @@ static trm_status read_others(trmi_tfconfig *config, const json_t *root, trm_err
             found |= strcmp(key, known[k]) == 0;
         }
         if (!found) {
-            add_warning(config, "TF_CONFIG: \"%s\" is not known and ignored",
-                        trmi_printable(key, part, sizeof part));
+            trmi_warnings_add(&config->warnings, &config->arena,
+                              "TF_CONFIG: \"%s\" is not known and ignored",
+                              trmi_printable(key, part, sizeof part));
         }
     }
     if (json_object_get(root, "session_master") != NULL) {
-        add_warning(config, "TF_CONFIG: session_master is ignored; there are no sessions here");
+        trmi_warnings_add(&config->warnings, &config->arena,
+                          "TF_CONFIG: session_master is ignored; there are no sessions here");
     }
     return TRM_OK;
 }
@@ -457,7 +442,8 @@ static trm_status read_hosts(trmi_tfconfig *config, trm_role role, const char *f
             TRMI_TRY(add_task(config, role, where, hosts, length, -1, err));
             config->has_cluster = true;
         } else if (i > 0 || hosts[length] == ',') {
-            add_warning(config, "%s: an empty address is ignored", where);
+            trmi_warnings_add(&config->warnings, &config->arena, "%s: an empty address is ignored",
+                              where);
         }
         if (hosts[length] == '\0') {
             return TRM_OK;

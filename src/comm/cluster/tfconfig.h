@@ -8,9 +8,9 @@
 #include "trireme/dist.h"
 
 #include "base/memory.h"
+#include "comm/cluster/warnings.h"
 
-/* Tasks of a role, and warnings that are kept, at most. */
-enum { TRMI_TASKS_MAX = 65536, TRMI_TF_WARNINGS_MAX = 8 };
+enum { TRMI_TASKS_MAX = 65536 }; /* of a role, at most */
 
 /* One task of a role. */
 typedef struct trmi_task {
@@ -36,10 +36,9 @@ typedef struct trmi_tfconfig {
     bool sparse;            /* the workers were listed as TFJob's map */
     /* this process */
     trm_role role;
-    int32_t index;                              /* of the task in its role */
-    const char *model_dir;                      /* from TF_CONFIG, or NULL */
-    const char *warnings[TRMI_TF_WARNINGS_MAX]; /* in the arena */
-    int32_t warning_count;                      /* length of `warnings` */
+    int32_t index;          /* of the task in its role */
+    const char *model_dir;  /* from TF_CONFIG, or NULL */
+    trmi_warnings warnings; /* in the arena */
 } trmi_tfconfig;
 
 /* Parses the text of TF_CONFIG. A cluster without a task is accepted here, because flags may name
