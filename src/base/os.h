@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base/os.h: the operating system: durable files, clocks, CPUs, memory of the process
- * (os_linux.c). Facts about other processes are in base/process.h.
+ * (os_files.c, os_linux.c). Facts about other processes are in base/process.h.
  *
  * Everything that writes files durably goes through the table trmi_os, so that tests can replace
  * it (full disk, failing fsync, a crash at the k-th call). Where the kernel does not report a
