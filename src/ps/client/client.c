@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A client's connections: HELLO, repairing, sending again, receiving answers, control requests.
- * client_create.c makes the first connections.
+/* A client's connections: repairing them, sending again, receiving answers. client_create.c makes
+ * the first connections.
  *
  * All waiting is in trmi_client_progress, which receives from one server and meanwhile serves
  * the others: it carries steps, sends the chief's sign of life, and repairs connections on which
@@ -11,8 +11,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/net/net.h"
-#include "comm/rendezvous/token.h"
 
 #include <stddef.h>
 #include <math.h>
@@ -21,246 +19,10 @@
 
 static const double slice_seconds = 0.2, SAY_SECONDS = 10;
 enum { BEATS = 4 }; /* signs of life of the chief in the time of one lease */
-/* share of timeout_seconds after which a silent TCP connection counts as broken */
-static const double UNANSWERED = 0.25;
 static const double stop_seconds =
     5; /* seconds to go on waiting for other workers after a requested stop */
 
-double trmi_client_deadline(const trm_ps_client *client) {
-    return trmi_os_now() + client->options.timeout_seconds;
-}
-
-bool trmi_client_is_stopped(trm_ps_client *client) {
-    bool asked =
-        client->options.stopped != NULL && client->options.stopped(client->options.context);
-    client->stop_seen = asked && client->stop_seen == 0 ? trmi_os_now() : client->stop_seen;
-    return asked;
-}
-
-trm_status trmi_client_stopped(const trmi_server_connection *peer, trm_error *err) {
-    return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request while waiting for server %d (%s)",
-                     peer->number, peer->address);
-}
-
-/* ---- greeting a server ----------------------------------------------------------------------- */
-
-/* Sends HELLO on a new connection and waits for the answer. Sets client->refused_here if the
- * server answers with an error. */
-static trm_status exchange_hello(trm_ps_client *client, trmi_channel *channel, trmi_ps_note *note,
-                                 double deadline, trm_error *err) {
-    const trmi_ps_header header = {.kind = TRMI_PS_HELLO, .worker = client->worker};
-    trmi_message m;
-    double timeout = deadline - trmi_os_now();
-    TRMI_TRY(channel->table->reserve(channel, trmi_ps_note_size(TRMI_PS_HELLO), timeout, &m, err));
-    trmi_ps_encode_note(&header, note, NULL, m.data);
-    TRMI_TRY(channel->table->commit(channel, &m, timeout, err));
-    trm_status status;
-    /* wait in slices, so that a requested stop ends the wait */
-    do {
-        status = channel->table->receive(channel, timeout < slice_seconds ? timeout : slice_seconds,
-                                         &m, err);
-    } while (status == TRM_TIMEOUT && trmi_os_now() < deadline && !trmi_client_is_stopped(client));
-    if (status == TRM_END) {
-        return TRMI_FAIL(err, TRM_PEER, "%s closed the connection at once", channel->peer);
-    }
-    TRMI_TRY(status);
-    /* decode the answer; an error in it is the server's refusal */
-    trmi_ps_header answer;
-    status = trmi_ps_decode_header(m.data, m.bytes, &answer, err);
-    if (status == TRM_OK) {
-        status = trmi_ps_decode_note(m.data, m.bytes, &answer, note, NULL, err);
-    }
-    if (status == TRM_OK && answer.status != TRM_OK && answer.extra[0] == 256) {
-        client->refused_here = true;
-        trmi_error_decode(err, m.data + trmi_ps_note_size(TRMI_PS_DONE));
-        status = err->status < 0 ? (trm_status)err->status : TRM_CORRUPT;
-    }
-    channel->table->release(channel, &m);
-    return status;
-}
-
-/* Exchanges HELLO over TCP and offers shared-memory rings to a server on the same host. If the
- * server accepts, *channel becomes the ring. */
-static trm_status greet_server(trm_ps_client *client, trmi_server_connection *peer,
-                               trmi_channel **channel, bool joining, trmi_ps_note *welcome,
-                               double deadline, trm_error *err) {
-    trmi_ring_place place;
-    trmi_channel *offer = NULL;
-    *welcome = (trmi_ps_note){.value = {client->options.worker, joining}};
-    trmi_ps_put_mark(&client->job, welcome);
-    if (peer->address[0] != '\0' && !client->options.tcp_only &&
-        trmi_ring_offer(*channel, client->options.ring_bytes, &offer, &place, NULL) == TRM_OK) {
-        welcome->value[2] = (int64_t)client->options.ring_bytes;
-        welcome->value[3] = place.pid;
-        welcome->value[4] = place.fd;
-    }
-    trm_status status = exchange_hello(client, *channel, welcome, deadline, err);
-    bool shared = status == TRM_OK && offer != NULL && welcome->value[7] != 0;
-    if (offer != NULL) {
-        trmi_ring_settle(offer, *channel, shared);
-        *channel = shared ? offer : *channel;
-    }
-    return status;
-}
-
-/* Checks the server's answer to HELLO against what this client expects, and takes over
- * incarnation, clock and mode.
- *   errors  INVALID: the server is another one than configured */
-static trm_status check_welcome(trm_ps_client *client, const trmi_server_connection *peer,
-                                const trmi_ps_note *note, bool joining, trm_error *err) {
-    if (note->value[5] != peer->number || note->value[6] != client->servers || note->value[2] < 1 ||
-        note->value[2] * note->value[6] > TRMI_PS_SHARDS_MAX ||
-        (client->shards != 0 && note->value[2] != client->shards)) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "server %d of %u is configured as server %lld of %lld with %lld shards "
-                         "(others: %u)",
-                         peer->number, client->servers, (long long)note->value[5],
-                         (long long)note->value[6], (long long)note->value[2], client->shards);
-    }
-    client->shards = (uint32_t)note->value[2];
-    client->mode = (trm_ps_mode)note->value[4];
-    if (joining) {
-        client->incarnation = (uint32_t)trmi_max_i64(client->incarnation, note->value[1]);
-        /* The life begins with the smallest clock of all servers: a push that only some have is
-         * repeated, and those recognise it. */
-        client->next_batch =
-            peer->number == 0 ? note->value[3] : trmi_min_i64(client->next_batch, note->value[3]);
-        client->most_batches = trmi_max_i64(client->most_batches, note->value[3]);
-    }
-    client->stats.global_step = trmi_max_i64(client->stats.global_step, note->value[8]);
-    client->peers[peer->number].step = note->value[3]; /* SYNC */
-    return TRM_OK;
-}
-
-/* Finds the token: that of the options, or the one that the server has published on this host
- * (comm/rendezvous/token.h). A missing file is an error at once for a reader; a worker's server
- * may be restarting. */
-static trm_status find_token(trm_ps_client *client, const char *reached, uint8_t token[32],
-                             trm_error *err) {
-    if (client->has_token) {
-        memcpy(token, client->token, TRM_TOKEN_BYTES);
-        return TRM_OK;
-    }
-    trm_status status = trmi_token_find(reached, token, err);
-    client->refused_here |= status != TRM_OK && client->reader;
-    return status == TRM_INVALID ? TRM_PEER : status;
-}
-
-/* Connects repeatedly until the deadline and proves the token.
- *   errors  as trmi_client_connect */
-static trm_status reach_server(trm_ps_client *client, const trmi_server_connection *peer,
-                               double deadline, trmi_channel **out, trm_error *err) {
-    /* Connect; a server that is not there yet is tried until the deadline. */
-    const trmi_wait_limit patience = {deadline, client->options.stopped, client->options.context};
-    trmi_credentials mine = {.service = TRMI_SERVICE_PARAMETERS, .version = TRMI_PS_VERSION};
-    trmi_session session;
-    char host[64], reached[TRMI_NET_NAME_BYTES];
-    int32_t port;
-    int fd;
-    trm_status status;
-    TRMI_TRY(trmi_net_split(peer->address, host, &port, err));
-    while ((status = trmi_net_connect(host, port, &patience, &fd, err)) == TRM_PEER &&
-           trmi_os_now() < deadline && !trmi_client_is_stopped(client)) {
-        usleep(50000);
-    }
-    if (status == TRM_PEER && trmi_client_is_stopped(client)) {
-        return trmi_client_stopped(peer, err);
-    }
-    TRMI_TRY(status);
-    /* Prove the token to each other. */
-    trmi_net_peer(fd, reached);
-    status = find_token(client, reached, mine.token, err);
-    status = status == TRM_OK ? trmi_net_prove_token(fd, &mine, &patience, &session, err) : status;
-    explicit_bzero(&mine, sizeof mine);
-    if (status == TRM_INVALID) { /* a restarted server may have published another token */
-        client->refused_here |= client->has_token;
-        status = TRM_PEER;
-    }
-    if (status != TRM_OK) {
-        close(fd);
-        return status;
-    }
-    snprintf(reached, sizeof reached, "server %d (%.50s)", peer->number, peer->address);
-    TRMI_TRY(trmi_tcp_wrap(fd, reached, out, err));
-    trmi_tcp_patience(*out, client->options.timeout_seconds * UNANSWERED);
-    return TRM_OK;
-}
-
-/* Contract in client.h. */
-trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *peer, bool joining,
-                               double deadline, trm_error *err) {
-    trmi_channel *channel = NULL;
-    const double soonest = trmi_os_now() + 0.05;
-    deadline = deadline < soonest ? soonest : deadline;
-    if (peer->address[0] != '\0') {
-        trm_error why = {0};
-        trm_status reached = reach_server(client, peer, deadline, &channel, &why);
-        if (reached != TRM_OK) {
-            return TRMI_FAIL(err, reached, "server %d: %.220s", peer->number, why.message);
-        }
-    } else {
-        TRMI_TRY(trmi_server_connect_local(client->options.local[peer->number],
-                                           client->options.ring_bytes, &channel, err));
-        snprintf(channel->peer, sizeof channel->peer, "server %d (this process)", peer->number);
-    }
-    /* greet, then accept the connection */
-    trmi_ps_note welcome;
-    trm_status status = greet_server(client, peer, &channel, joining, &welcome, deadline, err);
-    if (status == TRM_OK) {
-        status = check_welcome(client, peer, &welcome, joining, err);
-    }
-    if (status != TRM_OK) {
-        channel->table->destroy(channel);
-        return status;
-    }
-    peer->channel = client->wrap == NULL ? channel : client->wrap(client->wrap_context, channel);
-    return TRM_OK;
-}
-
 /* ---- repairing connections ------------------------------------------------------------------- */
-
-/* Sends one message on the existing connection. */
-static trm_status send_now(trm_ps_client *client, trmi_server_connection *peer, const uint8_t *data,
-                           size_t bytes, double deadline, trm_error *err) {
-    client->stats.bytes_sent += (int64_t)bytes;
-    return trmi_channel_send(peer->channel, data, bytes, deadline - trmi_os_now(), err);
-}
-
-/* Encodes a control request with a new number; NULL without memory.
- *   owns  the caller */
-static uint8_t *encode_order(trm_ps_client *c, trmi_ps_kind kind, const trmi_ps_note *note,
-                             const trm_table_options *table, const void *trailer,
-                             size_t trailer_bytes, size_t *bytes, uint64_t *number) {
-    trmi_ps_header header = {.kind = (uint16_t)kind,
-                             .worker = c->worker,
-                             .incarnation = c->incarnation,
-                             .sequence = ++c->next_request,
-                             .extra = {(int64_t)trailer_bytes}};
-    size_t head = trmi_ps_note_size(kind);
-    uint8_t *data = trmi_alloc(head + trailer_bytes);
-    *bytes = head + trailer_bytes;
-    *number = header.sequence;
-    if (data != NULL) {
-        trmi_ps_encode_note(&header, note, table, data);
-    }
-    if (data != NULL && trailer_bytes > 0) {
-        memcpy(data + head, trailer, trailer_bytes);
-    }
-    return data;
-}
-
-trm_status trmi_client_send_order(trm_ps_client *c, trmi_server_connection *peer,
-                                  const trmi_ps_note *note, const void *trailer,
-                                  size_t trailer_bytes, double deadline) {
-    size_t bytes;
-    uint64_t number;
-    uint8_t *data =
-        encode_order(c, TRMI_PS_CONTROL, note, NULL, trailer, trailer_bytes, &bytes, &number);
-    trm_status status = data == NULL ? TRM_NOMEM /* the caller tries again */
-                                     : send_now(c, peer, data, bytes, deadline, NULL);
-    trmi_free(data);
-    return status;
-}
 
 /* Sends this server the steps that it lacks, without waiting for an answer: other workers may
  * wait for them. */
@@ -325,7 +87,7 @@ static trm_status send_again(trm_ps_client *client, trmi_server_connection *peer
             memset(next->data + offsetof(trmi_ps_header, flags), 0, sizeof(uint32_t));
         }
         client->stats.resent++;
-        TRMI_TRY(send_now(client, peer, next->data, next->bytes, deadline, err));
+        TRMI_TRY(trmi_client_send_now(client, peer, next->data, next->bytes, deadline, err));
     }
     /* pulls come last: the server's step or clock then contains the pushes that they may depend
      * on */
@@ -453,11 +215,12 @@ static trm_status repair_connection(trm_ps_client *client, trmi_server_connectio
 /* Contract in client.h. A broken connection is repaired once; a second failure is the caller's. */
 trm_status trmi_client_send(trm_ps_client *client, trmi_server_connection *peer,
                             const uint8_t *data, size_t bytes, double deadline, trm_error *err) {
-    trm_status status =
-        peer->channel == NULL ? TRM_PEER : send_now(client, peer, data, bytes, deadline, err);
+    trm_status status = peer->channel == NULL
+                            ? TRM_PEER
+                            : trmi_client_send_now(client, peer, data, bytes, deadline, err);
     if (status == TRM_PEER || status == TRM_TIMEOUT) {
         TRMI_TRY(repair_connection(client, peer, deadline, err));
-        status = send_now(client, peer, data, bytes, deadline, err);
+        status = trmi_client_send_now(client, peer, data, bytes, deadline, err);
     }
     return status;
 }
@@ -518,28 +281,6 @@ trm_status trmi_client_take_push_error(trm_ps_client *c, trm_error *err) {
     return status;
 }
 
-/* Forgets the answer to an order. */
-static void forget_answer(trmi_order_answer *answer) {
-    trmi_free(answer->trailer);
-    *answer = (trmi_order_answer){0};
-}
-
-/* Keeps the answer to an order that is awaited now, or will be. */
-static void take_answer(trmi_server_connection *peer, const trmi_ps_header *header,
-                        const trmi_ps_note *note, const uint8_t *trailer) {
-    trmi_order_answer *answer = &peer->answer;
-    const size_t bytes = (size_t)header->extra[0];
-    forget_answer(answer);
-    *answer = (trmi_order_answer){
-        .here = true, .header = *header, .note = *note, .trailer = trmi_alloc(bytes + 1)};
-    if (answer->trailer == NULL) {
-        answer->header.status = TRM_NOMEM;
-    } else {
-        memcpy(answer->trailer, trailer, bytes);
-        answer->trailer_bytes = bytes;
-    }
-}
-
 /* Handles a DONE message: the answer to a push, a refused pull, or a control request. */
 static void take_done(trm_ps_client *client, trmi_server_connection *peer,
                       const trmi_ps_header *header, const trmi_message *m) {
@@ -565,7 +306,8 @@ static void take_done(trm_ps_client *client, trmi_server_connection *peer,
             }
         }
     } else if (header->sequence == peer->order) {
-        take_answer(peer, header, &note, trailer); /* answers to other orders are ignored */
+        trmi_client_take_answer(peer, header, &note,
+                                trailer); /* answers to other orders are ignored */
     }
 }
 
@@ -746,91 +488,4 @@ trm_status trmi_client_await_step(trm_ps_client *client, trmi_server_connection 
                                   double deadline, trm_error *err) {
     TRMI_TRY(trmi_client_progress(client, peer, deadline, err));
     return client->mode != TRM_PS_ASYNC ? trmi_client_take_push_error(client, err) : TRM_OK;
-}
-
-/* Contract in client.h. The answer is known by the number of the order and the count of reconnects:
- * a connection that broke in between may have lost it. */
-trm_status trmi_client_order_send(trm_ps_client *client, trmi_server_connection *peer,
-                                  trmi_ps_kind kind, const trmi_ps_note *note,
-                                  const trm_table_options *table, const void *trailer,
-                                  size_t trailer_bytes, trm_error *err) {
-    size_t bytes;
-    uint64_t number;
-    uint8_t *data =
-        encode_order(client, kind, note, table, trailer, trailer_bytes, &bytes, &number);
-    peer->order = 0;
-    forget_answer(&peer->answer);
-    if (data == NULL) {
-        return TRMI_NO_MEMORY(err, "for a request to server %d", peer->number);
-    }
-    trm_status status =
-        trmi_client_send(client, peer, data, bytes, trmi_client_deadline(client), err);
-    trmi_free(data);
-    peer->order = status == TRM_OK ? number : 0;
-    peer->order_reconnects = peer->reconnects;
-    return status;
-}
-
-/* Waits until the answer is in peer->answer. A repaired connection is an error (PEER), because the
- * server may or may not have carried the order out. */
-static trm_status await_answer(trm_ps_client *client, trmi_server_connection *peer,
-                               trm_error *err) {
-    const double deadline = trmi_client_deadline(client);
-    while (!peer->answer.here) {
-        if (peer->reconnects != peer->order_reconnects) {
-            return TRMI_FAIL(err, TRM_PEER, "server %d restarted during a request to it",
-                             peer->number);
-        }
-        TRMI_TRY(trmi_client_progress(client, peer, deadline, err));
-    }
-    return TRM_OK;
-}
-
-trm_status trmi_client_order_wait(trm_ps_client *client, trmi_server_connection *peer,
-                                  trm_error *err) {
-    trm_status status = await_answer(client, peer, err);
-    peer->order = 0;
-    TRMI_TRY(status);
-    forget_answer(&client->answer);
-    client->answer = peer->answer;
-    peer->answer = (trmi_order_answer){0};
-    if (client->answer.header.status == TRM_OK) {
-        return TRM_OK;
-    }
-    /* The order failed: its error is that of the server, in the server's words. */
-    trm_error theirs = {0};
-    if (client->answer.trailer_bytes == 256) {
-        trmi_error_decode(&theirs, client->answer.trailer);
-    } else if (client->answer.trailer == NULL) {
-        /* the server may hold pushes for this order: the end of the connection ends the hold */
-        TRMI_NO_MEMORY(&theirs, "for an answer of server %d", peer->number);
-        trmi_client_drop(client, peer);
-    }
-    theirs.status = client->answer.header.status;
-    if (err != NULL) {
-        *err = theirs;
-    }
-    return (trm_status)theirs.status;
-}
-
-/* Contract in client.h. */
-trm_status trmi_client_order(trm_ps_client *client, trmi_server_connection *peer, trmi_ps_kind kind,
-                             const trmi_ps_note *note, const trm_table_options *table,
-                             const void *trailer, size_t trailer_bytes, trm_error *err) {
-    /* orders that may be repeated after a repaired connection: the second time they change
-     * nothing */
-    bool repeatable = kind == TRMI_PS_TABLE || note->value[0] == TRMI_ORDER_STATS ||
-                      note->value[0] == TRMI_ORDER_ROW || note->value[0] == TRMI_ORDER_LEASE ||
-                      note->value[0] == TRMI_ORDER_BYE || note->value[0] == TRMI_ORDER_WORKERS ||
-                      note->value[0] == TRMI_ORDER_STEPS || note->value[0] == TRMI_ORDER_CHIEF ||
-                      note->value[0] == TRMI_ORDER_BEGINS;
-    double deadline = trmi_client_deadline(client);
-    for (;;) {
-        TRMI_TRY(
-            trmi_client_order_send(client, peer, kind, note, table, trailer, trailer_bytes, err));
-        trm_status status = trmi_client_order_wait(client, peer, err);
-        if (status != TRM_PEER || !repeatable || trmi_os_now() >= deadline) {
-            return status;
-        }
-    }
 }

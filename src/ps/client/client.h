@@ -8,7 +8,9 @@
  *              server            read 1  | read 2    | read 3
  *     push:  gradients of equal keys summed into a message, which is kept until it is answered
  *
- *   client.c         connections: first message, mending, sending again     client_push.c    pushes
+ *   client.c         connections: mending, sending again, answers           client_push.c    pushes
+ *   client_greet.c   connecting, first message                              client_request.c a control request
+ *   client_message.c limits of waits, one message
  *   client_create.c  options, joining, end                                  client_pull.c    pulls
  *   client_batch.c   slices, sections, addresses of rows                    client_answer.c  requests and answers of a pull
  *   client_unique.c  distinct keys                                          client_order.c   control messages, snapshots
@@ -244,7 +246,7 @@ struct trm_ps_client {
     void *wrap_context;
 };
 
-/* --- connections (client.c) ------------------------------------------------------------------- */
+/* --- connections ------------------------------------------------------------------------------ */
 /* Returns how many pushes this server has not answered. */
 int trmi_client_pushes_pending(const trmi_server_connection *peer);
 /* Receives one message from this server and handles it, or repairs the connection: pushes and pulls
@@ -265,6 +267,10 @@ trm_status trmi_client_serve(trm_ps_client *client, trmi_server_connection *peer
  *   errors  that of the push; those of trmi_client_progress */
 trm_status trmi_client_await_step(trm_ps_client *client, trmi_server_connection *peer,
                                   double deadline, trm_error *err);
+/* Sends one message on the existing connection.
+ *   errors  PEER, TIMEOUT */
+trm_status trmi_client_send_now(trm_ps_client *client, trmi_server_connection *peer,
+                                const uint8_t *data, size_t bytes, double deadline, trm_error *err);
 /* Sends one message; a broken connection is repaired first. */
 trm_status trmi_client_send(trm_ps_client *client, trmi_server_connection *peer,
                             const uint8_t *data, size_t bytes, double deadline, trm_error *err);
@@ -273,6 +279,16 @@ trm_status trmi_client_send(trm_ps_client *client, trmi_server_connection *peer,
 trm_status trmi_client_send_order(trm_ps_client *client, trmi_server_connection *peer,
                                   const trmi_ps_note *note, const void *trailer,
                                   size_t trailer_bytes, double deadline);
+/* Encodes an order with a new number, *number; NULL without memory.   owns  the caller */
+uint8_t *trmi_client_encode_order(trm_ps_client *client, trmi_ps_kind kind,
+                                  const trmi_ps_note *note, const trm_table_options *table,
+                                  const void *trailer, size_t trailer_bytes, size_t *bytes,
+                                  uint64_t *number);
+/* Forgets the answer to an order. */
+void trmi_client_forget_answer(trmi_order_answer *answer);
+/* Keeps the answer to an order that is awaited now, or will be. */
+void trmi_client_take_answer(trmi_server_connection *peer, const trmi_ps_header *header,
+                             const trmi_ps_note *note, const uint8_t *trailer);
 /* Connects to a server and exchanges HELLO. `joining`: as a new life of this worker.
  *   errors  TIMEOUT, PEER, CANCELLED, INVALID */
 trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *peer, bool joining,

@@ -6,14 +6,15 @@
  *          v
  *     queue of each shard --> owner thread of the shard: pull, push, order --> the last shard sends the answer
  *
- *   server.c          threads, connections, start and stop      server_order.c      control messages, snapshots
+ *   server.c          shards and their threads, start and stop  server_link.c       connections
+ *   server_order.c    control messages                          server_snapshot.c   snapshots of all servers
  *   server_request.c  life of a request, its runs on a shard    server_restore.c    start from a folder
  *   server_front.c, server_push.c    order of pulls, of pushes  server_last_step.c  the last step of the logs
  *   server_step.c     steps of leased samples                   server_lease.c, lease.c   which worker uses which samples
  *   server_workers.c  workers and their lives                   server_kept.c     pushes of ended lives
  *   server_away.c, server_chief.c, server_lag.c
  *
- * A push is applied in this order: server.c handle_rows -> trmi_front_push -> queue ->
+ * A push is applied in this order: server_link.c handle_rows -> trmi_front_push -> queue ->
  * trmi_run_push (server_request.c) -> trmi_shard_push (shard/shard.c) -> trmi_row_table_update
  * (table/table_write.c).
  *
@@ -496,21 +497,27 @@ trm_status trmi_step_settle(trm_ps_server *server, trm_error *err);
 void trmi_table_stats_add(trm_table_stats *to, const trm_table_stats *from);
 /* Carries out a control message and answers it. Called by link threads, front mutex not held. */
 void trmi_order_handle(trm_ps_server *server, trmi_request *request);
-/* Front mutex held: releases the pushes that were held back for a snapshot, unless the snapshot
- * has begun. Returns as trmi_front_advance. */
-trmi_request *trmi_order_release(trm_ps_server *server);
-/* Front mutex held: notes a push that this server has refused before any shard had it. Its worker
- * does not send it again, so snapshots do not wait for it. */
-void trmi_order_note_refused(trm_ps_server *server, const trmi_request *request);
-/* Front mutex held: returns whether a push that another server has applied is to come here. A
- * server that was started again may not know its worker, or only an earlier life of it. No push of
- * a life comes after one of a later life. */
-bool trmi_order_is_missing(const trm_ps_server *server, const trmi_push_id *push);
 /* Declares a table on all shards, or finds it. Front mutex held; it is released while the shards
  * finish what is queued before the table. *number: its number.
  *   errors  INVALID: declared differently before; NOMEM: the server then serves nothing any more */
 trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options *options,
                                  int32_t *number, trm_error *err);
+
+/* --- snapshots (server_snapshot.c), front mutex held ------------------------------------------ */
+/* Carry out HOLD, SNAPSHOT and RELEASE, and return the requests that are released. */
+void trmi_order_hold(trm_ps_server *server, trmi_request *request);
+trmi_request *trmi_order_snapshot(trm_ps_server *server, trmi_request *request);
+trmi_request *trmi_order_end_snapshot(trm_ps_server *server, trmi_request *request);
+/* Releases the pushes that were held back for a snapshot, unless that has begun. Returns as
+ * trmi_front_advance. */
+trmi_request *trmi_order_release(trm_ps_server *server);
+/* Notes a push that this server has refused before any shard had it. Its worker does not send it
+ * again, so snapshots do not wait for it. */
+void trmi_order_note_refused(trm_ps_server *server, const trmi_request *request);
+/* Returns whether a push that another server has applied is to come here. A server that was started
+ * again may not know its worker, or only an earlier life of it. No push of a life comes after one
+ * of a later life. */
+bool trmi_order_is_missing(const trm_ps_server *server, const trmi_push_id *push);
 
 /* --- leases (server_lease.c), front mutex held ------------------------------------------------ */
 /* Opens the book of leases and replays its log: all of it, or up to the last snapshot if pushes are
@@ -566,7 +573,11 @@ trm_status trmi_chief_left(trm_ps_server *server, const trmi_request *request, t
 /* Returns whether the sender may do what only the chief may; if not, sets r->err. */
 bool trmi_chief_allows(const trm_ps_server *server, trmi_request *request);
 
-/* --- connections (server.c) ------------------------------------------------------------------- */
+/* --- connections (server_link.c) -------------------------------------------------------------- */
+/* Runs the acceptor thread of server `context`: connections, and every 50 ms the periodic work. */
+void *trmi_server_accept_links(void *context);
+/* Joins and frees the links that have ended and that no request refers to; with `all` every one. */
+void trmi_server_reap_links(trm_ps_server *server, bool all);
 /* Connects a client within the process: *out is the client's end.
  *   errors  NOMEM */
 trm_status trmi_server_connect_local(trm_ps_server *server, size_t ring_bytes, trmi_channel **out,

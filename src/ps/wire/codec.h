@@ -35,7 +35,7 @@ static const uint32_t trmi_ps_magic = 0x31507254u; /* "TrP1" */
 
 /* Values are on the wire: append only. */
 typedef enum trmi_ps_kind {
-    TRMI_PS_HELLO = 1, /* note: see welcome() in ps/server/server.c */
+    TRMI_PS_HELLO = 1, /* note: see answer_hello in ps/server/server_link.c */
     TRMI_PS_TABLE,     /* note and a table's options */
     TRMI_PS_PULL,
     TRMI_PS_PUSH,
