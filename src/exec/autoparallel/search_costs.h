@@ -49,8 +49,9 @@ typedef struct trmi_costs {
     struct trmi_tuning *file;            /* NULL: not kept */
 } trmi_costs;
 
-/* The load (trmi_op_benchmark.load) from which the machine counts as busy. */
+/* The load (trmi_op_benchmark.load) from which the machine counts as busy; as quiet. */
 #define TRMI_COSTS_BUSY 1.3
+#define TRMI_COSTS_QUIET 1.1
 /* The fraction of the register tile's rate that real operators reach, about. */
 #define TRMI_COSTS_REACHED 0.6
 /* Returns the fraction of a gradient's bytes that is sent with this wire type (0: float32). */

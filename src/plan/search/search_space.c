@@ -7,7 +7,7 @@
  * forward and its gradient backward. Sharing tables is what makes the solver fast
  * (plan/solve/solve_tables.h). trmi_space_create() is the only entry point; afterwards a space does
  * not change. */
-#include "plan/search/search.h"
+#include "plan/search/space_class.h"
 
 #include "plan/partition/operator_loops.h"
 
@@ -19,355 +19,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Meshes with so many axes leave out unusual strategies, see is_usual(). */
+/* Meshes with so many axes leave out unusual strategies, see is_usual() in space_class.c. */
 enum { BOUNDED_AXES = 4 };
-
-/* State while a space is built. */
-typedef struct building {
-    trmi_space *s;
-    bool *repeats; /* [ops] its first output may be recomputed */
-    bool *dropped; /* [ops] the rule of the back-end recomputes its first output */
-    bool *read;    /* [values] backward reads the value */
-    trm_error *err;
-} building;
-
-static trm_status no_memory(trm_error *err) {
-    return TRMI_NO_MEMORY(err, "for the space of plans");
-}
-
-/* ---- classes ---- */
-
-/* Writes which costs of a parameter `op` has: those of its cast, those of its store. */
-static void write_owners(const building *b, const trmi_op *op, int32_t value, trmi_text *key) {
-    const trmi_op *parameter = trmi_parameter_of(b->s->graph, value);
-    if (parameter != NULL && !trmi_space_owns(b->s, op, parameter->outputs[0])) {
-        trmi_text_printf(key, "/t%d%d", trmi_space_owns(b->s, op, value),
-                         (int)b->s->graph->ops[b->s->owners[parameter->outputs[0]]].kind);
-    }
-}
-
-/* Writes everything that the costs of a node depend on. Nodes with equal keys have equal costs. */
-static void key_of(const building *b, const trmi_space_node *node, trmi_text *key) {
-    const trm_graph *g = b->s->graph;
-    const trmi_op *op = &g->ops[node->op];
-    char shape[96];
-    trmi_text_printf(key, "%d:", (int)op->kind);
-    /* Compare kind and attributes, then inputs, outputs and gradient operators. */
-    const uint8_t *attrs = (const uint8_t *)&op->attrs;
-    char hex[2 * offsetof(trmi_attrs, attached)];
-    for (size_t i = 0; i < sizeof hex; i++) {
-        hex[i] = "0123456789abcdef"[attrs[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15];
-    }
-    trmi_text_append(key, hex, trmi_is_leaf(op) ? 0 : sizeof hex);
-    for (int32_t i = 0; i < op->inputs_count; i++) {
-        const trmi_value *v = trmi_input_of(g, op, i);
-        if (v != NULL) {
-            const trmi_op *from = trmi_maker_of(g, op->inputs[i]);
-            trmi_text_printf(key, " %s/%d/%d/%d", trm_shape_format(&v->shape, shape, sizeof shape),
-                             (int)v->dtype, trmi_is_leaf(from) ? (int)from->kind : 0,
-                             b->s->moving[op->inputs[i]]);
-            write_owners(b, op, op->inputs[i], key);
-        } else {
-            trmi_text_printf(key, " -");
-        }
-    }
-    for (int32_t i = 0; i < op->outputs_count; i++) {
-        const trmi_value *v = trmi_output_of(g, op, i);
-        trmi_text_printf(key, " >%s/%d", trm_shape_format(&v->shape, shape, sizeof shape),
-                         (int)v->dtype);
-    }
-    for (int32_t i = 0; i < node->backward_count; i++) {
-        const trmi_op *back = &g->ops[node->backward[i]];
-        trmi_text_printf(key, " <%d:%d", (int)back->kind, (int)back->inputs_count);
-    }
-    /* Write how backward uses it, and its pin. */
-    trmi_text_printf(key, " r%d", node->read * 4 + node->repeats * 2 + node->dropped);
-    if (node->layer > 0) {
-        trmi_text_printf(key, " s%d", node->layer);
-    }
-    if (node->pinned >= 0) {
-        trmi_text_printf(key, " !%d", node->pinned);
-    }
-}
-
-/* Returns the roofline seconds of `fraction` of an operator: the larger of arithmetic and memory
- * traffic. Defaults: 100 GFLOP/s, 20 GB/s. */
-static double roofline_seconds(const trmi_space *s, const trm_graph *g, const trmi_op *op,
-                               double fraction) {
-    trmi_cost cost = trmi_op_cost(g, op);
-    double flop = s->prices.flop > 0 ? s->prices.flop : 1 / 1e11,
-           byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
-    double work = cost.flops * flop, traffic = cost.bytes * byte;
-    return (work > traffic ? work : traffic) * fraction;
-}
-
-/* Returns the roofline seconds of the gradient operators of a node. They use the letters of the
- * forward strategy; where an operator has no such strategy, its whole cost times the forward
- * fraction. A weight gradient that stays in factors is excluded: the optimiser computes it. */
-static double backward_of(const trmi_space *s, const trmi_space_node *node,
-                          const trmi_strategy *forward) {
-    double sum = 0;
-    const trmi_op *made = &s->graph->ops[node->op];
-    bool in_factors = trmi_partition_in_factors(s->graph, made, forward, 1);
-    for (int32_t i = 0; i < node->backward_count; i++) {
-        const trmi_op *op = &s->graph->ops[node->backward[i]];
-        trmi_strategy own;
-        if (in_factors && trm_shape_equal(&trmi_output_of(s->graph, op, 0)->shape,
-                                          &trmi_input_of(s->graph, made, 1)->shape)) {
-            continue; /* computed by the optimiser, see factors_of() */
-        }
-        bool fits = trmi_partition_strategy(s->graph, op, &s->mesh, forward->letters, &own);
-        sum += roofline_seconds(s, s->graph, op, fits ? own.fraction : forward->fraction);
-    }
-    return sum;
-}
-
-/* Returns the seconds of updating weights whose gradient stays in factors; 0: none. It is the
- * larger of the memory traffic of parameter and slots and the arithmetic of the product of the
- * factors. */
-static double factors_of(const trmi_space *s, const trmi_op *op, const trmi_strategy *strategy) {
-    if (!trmi_partition_in_factors(s->graph, op, strategy, 1)) {
-        return 0;
-    }
-    const trmi_value *weights =
-        &s->graph->values[trmi_parameter_of(s->graph, op->inputs[1])->outputs[0]];
-    double count = (double)trmi_spread_most(&s->mesh, &weights->shape, &strategy->inputs[1]),
-           slots = s->costs.slots;
-    double flop = s->costs.update_flop > 0 ? s->costs.update_flop
-                  : s->prices.flop > 0     ? s->prices.flop
-                                           : 1 / 1e11;
-    /* passes over memory of a dense update, which also reads the gradient */
-    double dense = 3 + 2 * slots;
-    return fmax(s->update.byte * (2 + 2 * slots) / dense * sizeof(float),
-                2 * (double)strategy->local_inputs[0].dim[0] * flop) *
-           count;
-}
-
-/* Returns all roofline seconds of a node in a strategy. */
-static trmi_node_seconds roofline_of(const trmi_space *s, const trmi_space_node *node,
-                                     const trmi_strategy *strategy) {
-    const trmi_op *op = &s->graph->ops[node->op];
-    return (trmi_node_seconds){.forward = roofline_seconds(s, s->graph, op, strategy->fraction),
-                               .backward = backward_of(s, node, strategy),
-                               .factors = factors_of(s, op, strategy)};
-}
-
-void trmi_space_roofline(const trmi_space *s, int32_t node, int32_t i, trmi_node_seconds *out) {
-    *out = roofline_of(s, &s->nodes[node], &trmi_space_class_of(s, node)->strategies[i]);
-}
-
-/* Returns the price table of a shape and dtype, made on first use; NULL: error in b->err. */
-static trmi_price_table *prices_for(building *b, const trm_shape *shape, trm_dtype dtype) {
-    trmi_space *s = b->s;
-    for (int64_t i = 0; i < s->prices_count; i++) {
-        if (s->prices_of[i].dtype == dtype && trm_shape_equal(&s->prices_of[i].shape, shape)) {
-            return &s->prices_of[i];
-        }
-    }
-    if (!trmi_grow((void **)&s->prices_of, &s->prices_capacity, s->prices_count + 1,
-                   sizeof *s->prices_of)) {
-        (void)no_memory(b->err);
-        return NULL;
-    }
-    trmi_price_table *t = &s->prices_of[s->prices_count];
-    *t = (trmi_price_table){.shape = *shape, .dtype = dtype, .no_columns = s->bounded};
-    if (trmi_price_table_fill(t, &s->mesh, &s->prices, &s->arena, b->err) != TRM_OK) {
-        return NULL;
-    }
-    s->prices_count++;
-    return t;
-}
-
-/* Returns the seconds that a rank waits for halo exchanges, statistics and rings of a strategy. */
-static double exchange_seconds(const trmi_space *s, const trmi_strategy *strategy,
-                               const trmi_node_seconds *seconds, bool backward) {
-    double sum = 0;
-    for (int32_t i = 0; i < strategy->comms_count; i++) {
-        sum += trmi_comm_waiting(&s->prices, &s->mesh, &strategy->comms[i], s->costs.ahead,
-                                 seconds->forward);
-    }
-    for (int32_t i = 0; backward && i < strategy->backward_count; i++) {
-        sum += trmi_comm_waiting(&s->prices, &s->mesh, &strategy->backward[i], s->costs.ahead,
-                                 seconds->backward);
-    }
-    return sum;
-}
-
-/* Recomputing a norm takes so much of its forward time: its statistics are known, so that the input
- * is read once instead of twice. */
-static const double apply_share = 2.0 / 3;
-
-/* Computes all costs of strategy i of a class, for its first node. */
-static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_space_class *c,
-                                 int32_t i) {
-    trmi_space *s = b->s;
-    const trmi_op *op = &s->graph->ops[node->op];
-    const trmi_strategy *strategy = &c->strategies[i];
-    const trmi_node_seconds roof = roofline_of(s, node, strategy);
-    trmi_node_seconds seconds = roof;
-    TRMI_TRY(trmi_space_go_on(s, b->err));
-    /* measured seconds, where the caller has some */
-    if (s->costs.seconds != NULL) {
-        s->costs.seconds(s->costs.context, s, node, strategy, &seconds);
-    }
-    c->cooperative[i] = trmi_space_cooperative(s, node, strategy, &roof, &seconds);
-    c->forward[i] = seconds.forward;
-    c->backward[i] = seconds.backward;
-    c->factors[i] = seconds.factors;
-    c->exchange[i] = exchange_seconds(s, strategy, &seconds, node->backward_count > 0);
-    /* List kept outputs; a partial sum is reduced before it is kept, and the reader's form of it
-     * counts on the edge. */
-    for (int32_t k = 0; k < op->outputs_count; k++) {
-        bool kept = (node->read >> k & 1) && !trmi_spread_has_partial(&strategy->outputs[k]);
-        c->kept[i] += kept ? trmi_space_bytes(s, op->outputs[k], &strategy->outputs[k]) : 0;
-    }
-    /* An operator may be recomputed, or must be by the rule of the back-end. The joined result of a
-     * ring is kept. */
-    bool ring = trmi_letters_mask(strategy->letters, "r") != 0;
-    if ((node->repeats || node->dropped) && !ring) {
-        bool kept = !trmi_spread_has_partial(&strategy->outputs[0]);
-        c->saved[i] = kept ? trmi_space_bytes(s, op->outputs[0], &strategy->outputs[0]) : 0;
-        c->again[i] = c->forward[i] * (op->kind == TRMI_OP_NORM_ACT ? apply_share : 1);
-        c->kept[i] -= node->dropped ? c->saved[i] : 0;
-        /* what a sum with its layer takes is on the edge between them (trmi_space_sum) */
-        c->backward[i] += node->dropped && node->layer == 0 ? c->again[i] : 0;
-    }
-    /* List the parameters that the operator reads. */
-    for (int32_t k = 0; k < op->inputs_count; k++) {
-        const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[k]);
-        if (parameter != NULL) {
-            const trmi_value *v = trmi_output_of(s->graph, parameter, 0);
-            if (!s->costs.fuse && prices_for(b, &v->shape, v->dtype) == NULL) {
-                return TRM_NOMEM;
-            }
-            trmi_space_add_parameter(s, op, k, c, i);
-        }
-    }
-    return TRM_OK;
-}
-
-/* Returns whether a strategy is kept on meshes of four axes and more: columns of images are not
- * cut, and samples are cut by the outer axes first, where hosts lie. A convolution on four axes
- * then has 341 of 1,296 strategies; the time of an elimination grows with the cube. */
-static bool is_usual(const char *letters) {
-    size_t samples = strspn(letters, "n");
-    return strpbrk(letters + samples, "nw") == NULL;
-}
-
-/* Removes the unusual strategies of a class. */
-static void leave_out(trmi_space_class *c) {
-    int32_t kept = 0;
-    for (int32_t i = 0; i < c->count; i++) {
-        if (is_usual(c->strategies[i].letters)) {
-            c->strategies[kept++] = c->strategies[i];
-        }
-    }
-    c->count = kept;
-}
-
-/* Strict determinism: returns whether an operator and its gradients keep the order of one
- * device's sums under these letters. Products, whose gradients have other letters, are cut by
- * samples only. */
-static bool is_strict(const trmi_space *s, const trmi_space_node *node, const char *letters) {
-    const trm_graph *g = s->graph;
-    const trmi_op *op = &g->ops[node->op];
-    bool product = op->kind == TRMI_OP_LINEAR || op->kind == TRMI_OP_MATMUL;
-    bool fits = trmi_partition_is_strict(g, &s->marks, s->costs.blocks, op, &s->mesh, letters) &&
-                (!product || node->backward_count == 0 || strspn(letters, ".n") == strlen(letters));
-    for (int32_t i = 0; i < node->backward_count && fits; i++) {
-        const trmi_op *back = &g->ops[node->backward[i]];
-        trmi_strategy own;
-        fits = product || !trmi_partition_strategy(g, back, &s->mesh, letters, &own) ||
-               trmi_partition_is_strict(g, &s->marks, s->costs.blocks, back, &s->mesh, letters);
-    }
-    return fits;
-}
-
-/* Removes the strategies of a class that are not strict; the replicated one remains. */
-static void leave_strict(const trmi_space *s, const trmi_space_node *node, trmi_space_class *c) {
-    int32_t kept = 0;
-    for (int32_t i = 0; i < c->count; i++) {
-        if (is_strict(s, node, c->strategies[i].letters)) {
-            c->strategies[kept++] = c->strategies[i];
-        }
-    }
-    c->count = kept;
-}
-
-/* Lists the strategies of a class and computes their costs.   errors  NOMEM and errors of
- * trmi_partition_strategies() */
-static trm_status fill_class(building *b, const trmi_space_node *node, trmi_space_class *c) {
-    trmi_space *s = b->s;
-    const trmi_op *op = &s->graph->ops[node->op];
-    TRMI_TRY(trmi_partition_strategies(s->graph, op, &s->mesh, &s->arena, &c->strategies, &c->count,
-                                       b->err));
-    /* a pin leaves one strategy; many axes, or strict blocks, leave fewer */
-    if (node->pinned >= 0) {
-        c->strategies = &c->strategies[node->pinned];
-        c->count = 1;
-    } else if (s->bounded) {
-        leave_out(c);
-    }
-    if (node->pinned < 0 && s->costs.blocks > 0) {
-        leave_strict(s, node, c);
-    }
-    /* costs of all strategies */
-    size_t n = (size_t)c->count;
-    c->forward = trmi_arena_alloc(&s->arena, n * sizeof *c->forward);
-    c->backward = trmi_arena_alloc(&s->arena, n * sizeof *c->backward);
-    c->factors = trmi_arena_alloc(&s->arena, n * sizeof *c->factors);
-    c->exchange = trmi_arena_alloc(&s->arena, n * sizeof *c->exchange);
-    c->kept = trmi_arena_alloc(&s->arena, n * sizeof *c->kept);
-    c->again = trmi_arena_alloc(&s->arena, n * sizeof *c->again);
-    c->saved = trmi_arena_alloc(&s->arena, n * sizeof *c->saved);
-    c->stores = trmi_arena_alloc(&s->arena, TRMI_STORES * n * sizeof *c->stores);
-    c->slices = trmi_arena_alloc(&s->arena, n * sizeof *c->slices);
-    c->cooperative = trmi_arena_alloc(&s->arena, n * sizeof *c->cooperative);
-    c->repeats = node->repeats;
-    if (c->forward == NULL || c->backward == NULL || c->factors == NULL || c->exchange == NULL ||
-        c->kept == NULL || c->again == NULL || c->saved == NULL || c->stores == NULL ||
-        c->slices == NULL || c->cooperative == NULL) {
-        return no_memory(b->err);
-    }
-    for (int32_t i = 0; i < c->count; i++) {
-        TRMI_TRY(price_strategy(b, node, c, i));
-    }
-    return TRM_OK;
-}
-
-/* Finds the class of a node by its key, or makes a new one. */
-static trm_status find_class(building *b, trmi_space_node *node) {
-    trmi_space *s = b->s;
-    trmi_text key = {0};
-    key_of(b, node, &key);
-    /* an operator of the same key has been priced */
-    for (int64_t i = 0; !key.failed && i < s->classes_count; i++) {
-        if (strcmp(s->classes[i].key, key.data) == 0) {
-            node->group = (int32_t)i;
-            s->classes[i].members++;
-            trmi_text_free(&key);
-            return TRM_OK;
-        }
-    }
-    /* no such class yet */
-    bool ok = !key.failed && trmi_grow((void **)&s->classes, &s->classes_capacity,
-                                       s->classes_count + 1, sizeof *s->classes);
-    trmi_space_class made = {.op = node->op, .members = 1};
-    made.key = ok ? trmi_arena_strdup(&s->arena, key.data) : NULL;
-    trmi_text_free(&key);
-    if (made.key == NULL) {
-        return no_memory(b->err);
-    }
-    TRMI_TRY(fill_class(b, node, &made));
-    node->group = (int32_t)s->classes_count;
-    s->classes[s->classes_count++] = made;
-    return TRM_OK;
-}
 
 /* ---- nodes ---- */
 
 /* Makes an operator the owner of the parameters, and of their casts, that no earlier one reads. */
-static void note_owner(const building *b, const trmi_op *op, int32_t *owners) {
+static void note_owner(const trmi_space_building *b, const trmi_op *op, int32_t *owners) {
     const trm_graph *g = b->s->graph;
     int32_t index = (int32_t)(op - g->ops);
     for (int32_t k = 0; k < op->inputs_count && op->kind != TRMI_OP_CAST; k++) {
@@ -382,7 +40,7 @@ static void note_owner(const building *b, const trmi_op *op, int32_t *owners) {
 
 /* Numbers the nodes and finds for each value whether a gradient flows through it and whether
  * backward reads it. */
-static trm_status count_nodes(building *b) {
+static trm_status count_nodes(trmi_space_building *b) {
     trmi_space *s = b->s;
     const trm_graph *g = s->graph;
     int32_t count = 0;
@@ -395,7 +53,7 @@ static trm_status count_nodes(building *b) {
     s->owners = owners;
     if (owners == NULL || b->s->node_of == NULL || b->s->moving == NULL || b->repeats == NULL ||
         b->dropped == NULL || b->read == NULL) {
-        return no_memory(b->err);
+        return TRMI_NO_MEMORY(b->err, "for the space of plans");
     }
     trmi_partition_repeatable(g, b->repeats);
     /* segments contain the sums of their blocks */
@@ -423,12 +81,12 @@ static trm_status count_nodes(building *b) {
     }
     s->nodes = trmi_arena_alloc(&s->arena, ((size_t)count + 1) * sizeof *s->nodes);
     s->nodes_count = count;
-    return s->nodes != NULL ? TRM_OK : no_memory(b->err);
+    return s->nodes != NULL ? TRM_OK : TRMI_NO_MEMORY(b->err, "for the space of plans");
 }
 
 /* Finds the gradient operators of a node by the name of their origin: counts them, then lists them.
  */
-static trm_status find_backward(building *b, trmi_space_node *node) {
+static trm_status find_backward(trmi_space_building *b, trmi_space_node *node) {
     const trm_graph *g = b->s->graph;
     const char *name = g->ops[node->op].name;
     for (int pass = 0; pass < 2; pass++) {
@@ -448,7 +106,7 @@ static trm_status find_backward(building *b, trmi_space_node *node) {
         }
         node->backward_count = count;
         if (node->backward == NULL) {
-            return no_memory(b->err);
+            return TRMI_NO_MEMORY(b->err, "for the space of plans");
         }
     }
     return TRM_OK;
@@ -456,7 +114,7 @@ static trm_status find_backward(building *b, trmi_space_node *node) {
 
 /* Finds which outputs of a node backward reads, and whether the first one may be or is recomputed.
  */
-static void find_read(building *b, trmi_space_node *node) {
+static void find_read(trmi_space_building *b, trmi_space_node *node) {
     const trm_graph *g = b->s->graph;
     const trmi_op *op = &g->ops[node->op];
     for (int32_t k = 0; k < op->outputs_count; k++) {
@@ -472,7 +130,7 @@ static void find_read(building *b, trmi_space_node *node) {
 }
 
 /* Finds the pinned strategy of a node.   errors  INVALID: not possible on this mesh */
-static trm_status pin_strategy(building *b, trmi_space_node *node,
+static trm_status pin_strategy(trmi_space_building *b, trmi_space_node *node,
                                const trmi_partition_plan *pins) {
     const trmi_op *op = &b->s->graph->ops[node->op];
     const trmi_partition_choice *choice =
@@ -498,7 +156,7 @@ static trm_status pin_strategy(building *b, trmi_space_node *node,
 }
 
 /* Fills in all nodes and their classes. */
-static trm_status make_nodes(building *b, const trmi_partition_plan *pins) {
+static trm_status make_nodes(trmi_space_building *b, const trmi_partition_plan *pins) {
     const trm_graph *g = b->s->graph;
     for (int64_t i = 1; i < g->ops_count; i++) {
         if (b->s->node_of[i] >= 0) {
@@ -507,7 +165,7 @@ static trm_status make_nodes(building *b, const trmi_partition_plan *pins) {
             TRMI_TRY(find_backward(b, node));
             find_read(b, node);
             TRMI_TRY(pin_strategy(b, node, pins));
-            TRMI_TRY(find_class(b, node));
+            TRMI_TRY(trmi_space_find_class(b, node));
         }
     }
     return TRM_OK;
@@ -539,7 +197,7 @@ bool trmi_space_sum(const trmi_space *s, const trmi_space_edge *e, int32_t i, in
  * reader's form of the value, if backward reads it and it differs from the producer's; and the sum
  * of a layer that is not computed again with these. *out NULL: nothing is kept. False: no
  * memory. */
-static bool kept_bytes(building *b, const trmi_space_edge *e, float **out) {
+static bool kept_bytes(trmi_space_building *b, const trmi_space_edge *e, float **out) {
     trmi_space *s = b->s;
     const trmi_space_class *from = trmi_space_class_of(s, e->from),
                            *to = trmi_space_class_of(s, e->to);
@@ -568,20 +226,20 @@ static bool kept_bytes(building *b, const trmi_space_edge *e, float **out) {
 
 /* Computes the table of an edge: seconds of redistributing the value from the producer's spread to
  * the reader's, plus the gradient's way back. */
-static trm_status fill_edge(building *b, trmi_space_edge *e) {
+static trm_status fill_edge(trmi_space_building *b, trmi_space_edge *e) {
     trmi_space *s = b->s;
     const trmi_value *v = &s->graph->values[e->value];
     const trmi_space_class *from = trmi_space_class_of(s, e->from),
                            *to = trmi_space_class_of(s, e->to);
     TRMI_TRY(trmi_space_go_on(s, b->err));
-    const trmi_price_table *t = prices_for(b, &v->shape, v->dtype);
+    const trmi_price_table *t = trmi_space_find_prices(b, &v->shape, v->dtype);
     size_t entries = (size_t)from->count * (size_t)to->count;
     float *table = t != NULL ? trmi_arena_alloc(&s->arena, entries * sizeof *table) : NULL,
           *bytes = NULL;
     int32_t *numbers = trmi_alloc(2 * (size_t)to->count * sizeof *numbers);
     if (table == NULL || numbers == NULL || !kept_bytes(b, e, &bytes) || !room_for_table(s)) {
         trmi_free(numbers);
-        return t == NULL ? TRM_NOMEM : no_memory(b->err);
+        return t == NULL ? TRM_NOMEM : TRMI_NO_MEMORY(b->err, "for the space of plans");
     }
     /* numbers of the reader's spreads: of the value, of its gradient */
     for (int32_t k = 0; k < to->count; k++) {
@@ -620,7 +278,7 @@ static int32_t output_of(const trm_graph *g, int32_t value) { return g->values[v
 
 /* Finds the table of an equal edge (same classes, input, output and flags), or makes a new one; of
  * a sum also that of a stage that ends behind it. */
-static trm_status find_table(building *b, trmi_space_edge *e) {
+static trm_status find_table(trmi_space_building *b, trmi_space_edge *e) {
     trmi_space *s = b->s;
     int32_t output = output_of(s->graph, e->value);
     for (int64_t i = 0; i < s->edges_count; i++) {
@@ -655,18 +313,18 @@ static bool reads_value(const trmi_op *op, int32_t value) {
 }
 
 /* Adds an edge to the space. */
-static trm_status add_edge(building *b, trmi_space_edge e) {
+static trm_status add_edge(trmi_space_building *b, trmi_space_edge e) {
     trmi_space *s = b->s;
     TRMI_TRY(find_table(b, &e));
     if (!trmi_grow((void **)&s->edges, &s->edges_capacity, s->edges_count + 1, sizeof *s->edges)) {
-        return no_memory(b->err);
+        return TRMI_NO_MEMORY(b->err, "for the space of plans");
     }
     s->edges[s->edges_count++] = e;
     return TRM_OK;
 }
 
 /* Returns whether backward of a node reads a value. */
-static bool is_kept(const building *b, int32_t node, int32_t value) {
+static bool is_kept(const trmi_space_building *b, int32_t node, int32_t value) {
     const trmi_space_node *of = &b->s->nodes[node];
     for (int32_t k = 0; k < of->backward_count; k++) {
         if (reads_value(&b->s->graph->ops[of->backward[k]], value)) {
@@ -677,7 +335,7 @@ static bool is_kept(const building *b, int32_t node, int32_t value) {
 }
 
 /* Adds an edge from the owner of a parameter to node `n`, if that reads it as input `i`, too. */
-static trm_status add_tied_edge(building *b, int32_t n, int32_t i) {
+static trm_status add_tied_edge(trmi_space_building *b, int32_t n, int32_t i) {
     const trmi_space *s = b->s;
     const trmi_op *to = trmi_space_op(s, n),
                   *parameter = trmi_parameter_of(s->graph, to->inputs[i]);
@@ -699,7 +357,7 @@ static trm_status add_tied_edge(building *b, int32_t n, int32_t i) {
 
 /* Makes all edges, ordered by their reader and its inputs; search_measure.c relies on this order.
  */
-static trm_status make_edges(building *b) {
+static trm_status make_edges(trmi_space_building *b) {
     trmi_space *s = b->s;
     const trm_graph *g = s->graph;
     for (int32_t n = 0; n < s->nodes_count; n++) {
@@ -762,7 +420,7 @@ trm_status trmi_space_open(const trm_graph *graph, const trmi_mesh *mesh,
     s->prices = s->costs.prices != NULL ? *s->costs.prices : (trmi_prices){0};
     s->bounded = mesh->axes >= BOUNDED_AXES && pins == NULL;
     /* nodes get their numbers first; classes and edges refer to them */
-    building b = {.s = s, .err = err != NULL ? err : &own};
+    trmi_space_building b = {.s = s, .err = err != NULL ? err : &own};
     trmi_space_find_update_lines(s);
     trm_status status = mark_rounded(s, err);
     status = status == TRM_OK ? mark_blocks(s, err) : status;
@@ -782,7 +440,7 @@ trm_status trmi_space_open(const trm_graph *graph, const trmi_mesh *mesh,
 trm_status trmi_space_connect(trmi_space *s, trm_error *err) {
     trm_error own;
     double begin = trmi_os_now();
-    building b = {.s = s, .err = err != NULL ? err : &own};
+    trmi_space_building b = {.s = s, .err = err != NULL ? err : &own};
     if (s->connected) {
         return TRM_OK;
     }
