@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of a state, kept where other ranks can reach them, and how a whole is made of them
- * (contracts in elastic_copies.h).
+/* Parts of a state, kept where other ranks can reach them (contracts in elastic_copies.h;
+ * elastic_whole.c makes a whole of them).
  *
  *   update, on one host, for each piece:  mark it with its step, no word of it in `old`
  *                                         -> a few words -> `old` -> count them -> change them
@@ -8,7 +8,7 @@
  *                                         place, written to the other (update_slots.c of exec)
  *   keep:  mark the older generation as incomplete -> copy what is not in place -> several hosts: send it
  *          -> mark it with the step -> barrier
- *   join:  for each part: a rank that can read it broadcasts it -> its words go to their places in the whole
+ *   join:  elastic_whole.c
  *
  * In memory of all ranks each rank writes its own mark and part only, and no rank reads a part
  * before all ranks that live have left the epoch. Why a run of one place is whole after step s, at
@@ -31,28 +31,17 @@
 
 #include <string.h>
 
-/* Bytes of a word: states are copied in units of four bytes. */
-enum { WORD = 4 };
-
-/* How large the description of a part is, and its data. */
-typedef struct part_size {
-    int64_t runs, segments, words, in_place;
-    int64_t old_bytes; /* of the old words of runs in place that have one place */
-} part_size;
-
 /* Returns whether the words of a run go to `old` before an update changes them. */
 static bool has_old(const trmi_state_run *run) { return run->piece >= 0 && run->turn == 0; }
 
-/* Returns the bytes of a run's old words: each begins at a multiple of 64 bytes. */
-static int64_t old_bytes_of(const trmi_state_run *run) {
-    return has_old(run) ? trmi_round_up(run->words * WORD, 64) : 0;
+int64_t trmi_run_old_bytes(const trmi_state_run *run) {
+    return has_old(run) ? trmi_round_up(run->words * TRMI_STATE_WORD, 64) : 0;
 }
 
-/* Returns the size of the runs that no other rank has, or of all. */
-static part_size measure_part(const trmi_state_part *part, bool alone) {
-    part_size size = {.words = alone ? part->alone : part->words, .in_place = part->in_place};
+trmi_part_size trmi_part_measure(const trmi_state_part *part, bool alone) {
+    trmi_part_size size = {.words = alone ? part->alone : part->words, .in_place = part->in_place};
     while (size.runs < part->runs_count && !(alone && part->runs[size.runs].repeated)) {
-        size.old_bytes += old_bytes_of(&part->runs[size.runs]);
+        size.old_bytes += trmi_run_old_bytes(&part->runs[size.runs]);
         size.segments += part->runs[size.runs++].segments;
     }
     return size;
@@ -72,8 +61,7 @@ trm_status trmi_elastic_gather(trm_comm *comm, const void *mine, size_t bytes, v
     return TRM_OK;
 }
 
-/* Takes memory for the description of a part of another rank. */
-static trm_status make_part(const part_size *size, trmi_state_part *part, trm_error *err) {
+trm_status trmi_part_make(const trmi_part_size *size, trmi_state_part *part, trm_error *err) {
     TRMI_TRY(TRMI_NEW(err, part->runs, size->runs + 1, "for the part of another rank"));
     TRMI_TRY(TRMI_NEW(err, part->segments, size->segments + 1, "for the part of another rank"));
     part->runs_count = size->runs;
@@ -93,11 +81,11 @@ static size_t take_bytes(size_t *end, int64_t bytes) {
 
 /* Takes the place of one part after *end; out->part and out->data are set where there is memory.
  */
-static void place_part(const part_size *size, char *memory, size_t *end, trmi_kept_part *out) {
+static void place_part(const trmi_part_size *size, char *memory, size_t *end, trmi_kept_part *out) {
     const size_t runs = take_bytes(end, size->runs * (int64_t)sizeof *out->part.runs);
     const size_t segments = take_bytes(end, size->segments * (int64_t)sizeof *out->part.segments);
     const size_t old_words = take_bytes(end, size->runs * (int64_t)sizeof *out->old_words);
-    const int64_t copied = (size->words - size->in_place) * WORD;
+    const int64_t copied = (size->words - size->in_place) * TRMI_STATE_WORD;
     const size_t data[2] = {take_bytes(end, copied), take_bytes(end, copied)};
     const size_t old = take_bytes(end, size->old_bytes);
     if (memory != NULL) {
@@ -149,7 +137,7 @@ static trm_status list_pieces(trmi_elastic_copies *c, trm_error *err) {
         const trmi_state_run *run = &part->runs[i];
         if (has_old(run)) {
             c->old_begins[i] = begin;
-            begin += old_bytes_of(run);
+            begin += trmi_run_old_bytes(run);
             c->next_runs[i] = c->first_runs[run->piece];
             c->first_runs[run->piece] = i;
         }
@@ -205,7 +193,7 @@ static void fill_part(const trmi_elastic_copies *c, char *begin, char *end) {
 /* Makes the memory of all ranks. Afterwards shared.data is NULL where the ranks cannot have any.
  * sizes: of all ranks. */
 static trm_status share_parts(trmi_elastic_copies *c, trm_exec *exec, trm_comm *comm,
-                              const part_size *sizes, trm_error *err) {
+                              const trmi_part_size *sizes, trm_error *err) {
     trmi_kept_part unused;
     size_t end = (size_t)c->ranks * sizeof(trmi_copies_mark);
     for (int32_t r = 0; r < c->ranks; r++) {
@@ -286,11 +274,11 @@ static trm_status pass_back(const trmi_elastic_copies *c, trm_comm *comm, const 
 
 /* Tells the previous rank what this rank's part is, and learns it of the next one. */
 static trm_status exchange_lists(trmi_elastic_copies *c, trm_comm *comm, trm_error *err) {
-    const part_size mine = measure_part(&c->own, true);
-    part_size theirs;
+    const trmi_part_size mine = trmi_part_measure(&c->own, true);
+    trmi_part_size theirs;
     TRMI_TRY(pass_back(c, comm, &mine, (int64_t)sizeof mine, &theirs, (int64_t)sizeof theirs, err));
     trmi_state_part *next = &c->kept[1].part;
-    TRMI_TRY(make_part(&theirs, next, err));
+    TRMI_TRY(trmi_part_make(&theirs, next, err));
     TRMI_TRY(pass_back(c, comm, c->own.runs, mine.runs * (int64_t)sizeof *c->own.runs, next->runs,
                        theirs.runs * (int64_t)sizeof *next->runs, err));
     return pass_back(c, comm, c->own.segments, mine.segments * (int64_t)sizeof *c->own.segments,
@@ -305,7 +293,7 @@ static trm_status make_copies(trmi_elastic_copies *c, trm_comm *comm, trm_error 
     TRMI_TRY(exchange_lists(c, comm, err));
     for (int k = 0; k < 2; k++) {
         for (int g = 0; g < 2; g++) {
-            TRMI_TRY(TRMI_NEW(err, c->kept[k].data[g], c->kept[k].part.words * WORD + 1,
+            TRMI_TRY(TRMI_NEW(err, c->kept[k].data[g], c->kept[k].part.words * TRMI_STATE_WORD + 1,
                               "for a copy of the state"));
         }
     }
@@ -359,8 +347,8 @@ trm_status trmi_copies_open(trmi_elastic_copies *c, trm_exec *exec, trm_comm *co
     for (int64_t i = 0; i < c->own.runs_count; i++) {
         c->own.runs[i].variable = order[c->own.runs[i].variable];
     }
-    void *sizes; /* part_size[ranks] */
-    const part_size mine = measure_part(&c->own, false);
+    void *sizes; /* trmi_part_size[ranks] */
+    const trmi_part_size mine = trmi_part_measure(&c->own, false);
     TRMI_TRY(trmi_elastic_gather(comm, &mine, sizeof mine, &sizes, err));
     trm_status status = share_parts(c, exec, comm, sizes, err);
     trmi_free(sizes);
@@ -383,7 +371,7 @@ void trmi_copies_fill(const trmi_elastic_copies *c, trm_exec *exec, const int32_
     for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
         const trm_variable_kind kind = trm_exec_variable(exec, i).kind;
         if (kind == TRM_VARIABLE_STATE || (kind == TRM_VARIABLE_PARAMETER && !common)) {
-            trm_exec_write(exec, i, whole + begins[order[i]] * WORD);
+            trm_exec_write(exec, i, whole + begins[order[i]] * TRMI_STATE_WORD);
         }
     }
     trmi_exec_parameters_changed(exec);
@@ -419,8 +407,8 @@ void trmi_copies_close(trmi_elastic_copies *c) {
 trm_status trmi_copies_keep(trmi_elastic_copies *c, trm_comm *comm, uint64_t step, trm_error *err) {
     const int32_t g = copy_rest(c);
     if (c->shared.data == NULL) {
-        TRMI_TRY(pass_back(c, comm, c->kept[0].data[g], c->own.alone * WORD, c->kept[1].data[g],
-                           c->kept[1].part.words * WORD, err));
+        TRMI_TRY(pass_back(c, comm, c->kept[0].data[g], c->own.alone * TRMI_STATE_WORD,
+                           c->kept[1].data[g], c->kept[1].part.words * TRMI_STATE_WORD, err));
     }
     mark_generation(c, g, (int64_t)step);
     c->newest = g;
@@ -445,208 +433,4 @@ trmi_copies_owner trmi_copies_describe(const trmi_elastic_copies *c) {
         owner.older = whole && c->shared.data == NULL && is_complete(c, older) ? older : -1;
     }
     return owner;
-}
-
-/* ---- the whole ------------------------------------------------------------------------------- */
-
-/* Finds the rank of `comm` that can read the part of rank `rank` of the old program, and how far
- * behind it that rank is (*ahead; 0: the part is its own). -1: none. */
-static int32_t find_holder(const trmi_copies_owner *owners, int32_t size, int32_t rank,
-                           int32_t *ahead) {
-    bool any = true;
-    for (*ahead = 0; any; (*ahead)++) {
-        any = false;
-        for (int32_t i = 0; i < size; i++) {
-            const trmi_copies_owner *o = &owners[i];
-            const bool reaches = trmi_copies_has_parts(o) && *ahead < o->reach;
-            any = any || reaches;
-            if (reaches && (o->rank + *ahead) % o->ranks == rank) {
-                return i;
-            }
-        }
-    }
-    return -1;
-}
-
-/* Returns the ranks of the old program. */
-static int32_t count_parts(const trmi_copies_owner *owners, int32_t size) {
-    int32_t ranks = 0;
-    for (int32_t i = 0; i < size; i++) {
-        ranks = trmi_copies_has_parts(&owners[i]) ? owners[i].ranks : ranks;
-    }
-    return ranks;
-}
-
-bool trmi_copies_has_all(const trmi_copies_owner *owners, int32_t size) {
-    const int32_t ranks = count_parts(owners, size);
-    bool all = ranks > 0;
-    for (int32_t rank = 0; rank < ranks; rank++) {
-        int32_t ahead;
-        all = all && find_holder(owners, size, rank, &ahead) >= 0;
-    }
-    return all;
-}
-
-/* Where the next run of a part is, in the order of the runs. */
-typedef struct run_reader {
-    const trmi_kept_part *kept;
-    int64_t step;
-    const char *copied, *old;
-    bool second; /* the slots of the step are in their second place */
-    char put_together[TRMI_UPDATE_PIECE * WORD]; /* a run of which only a part is in `old` */
-} run_reader;
-
-/* Returns a reader of one generation of a part. */
-static run_reader begin_reading(const trmi_kept_part *kept, int32_t generation, int64_t step) {
-    const bool second = kept->mark != NULL && atomic_load(&kept->mark->second[generation]);
-    return (run_reader){kept, step, kept->data[generation], kept->old, second, {0}};
-}
-
-/* Returns the words of run `i` of one place, which is at `place`. */
-static const char *read_old(run_reader *reader, int64_t i, const char *place) {
-    const trmi_old_words *old = &reader->kept->old_words[i];
-    const int64_t words = reader->kept->part.runs[i].words;
-    const int64_t count =
-        atomic_load(&old->step) == reader->step + 1 ? atomic_load(&old->count) : 0;
-    if (count == 0 || count >= words) {
-        return count == 0 ? place : reader->old;
-    }
-    memcpy(reader->put_together, reader->old, (size_t)(count * WORD));
-    memcpy(reader->put_together + count * WORD, place + count * WORD,
-           (size_t)((words - count) * WORD));
-    return reader->put_together;
-}
-
-/* Returns the words of run `i` after the step, which hold until the next call. Called for each run
- * in turn. */
-static const char *read_run(run_reader *reader, int64_t i) {
-    const trmi_kept_part *kept = reader->kept;
-    const trmi_state_run *run = &kept->part.runs[i];
-    const char *from = reader->copied;
-    if (run->piece >= 0) {
-        const char *place = kept->memory[run->memory] + run->offset;
-        from =
-            run->turn != 0 ? place + (reader->second ? run->turn : 0) : read_old(reader, i, place);
-        reader->old += old_bytes_of(run);
-    } else {
-        reader->copied += run->words * WORD;
-    }
-    return from;
-}
-
-/* Copies the words of a part after `step`, of generation `g`, to `out`, one run after the other. */
-static void read_part(const trmi_kept_part *kept, int32_t g, int64_t step, char *out) {
-    run_reader reader = begin_reading(kept, g, step);
-    for (int64_t i = 0; i < kept->part.runs_count; i++) {
-        const int64_t bytes = kept->part.runs[i].words * WORD;
-        memcpy(out, read_run(&reader, i), (size_t)bytes);
-        out += bytes;
-    }
-}
-
-/* Copies those words of a part to their places in the whole that other ranks have too
- * (`repeated`), or have not. */
-static void place_runs(const trmi_kept_part *kept, int32_t g, bool repeated,
-                       const trmi_whole_state *whole) {
-    run_reader reader = begin_reading(kept, g, whole->step);
-    const trmi_state_words *segments = kept->part.segments;
-    for (int64_t i = 0; i < kept->part.runs_count; i++) {
-        const trmi_state_run *run = &kept->part.runs[i];
-        const char *from = read_run(&reader, i);
-        if ((run->repeated != 0) == repeated) {
-            (void)trmi_state_run_place(run, segments, from, whole->begins, whole->data, NULL);
-        }
-        segments += run->segments;
-    }
-}
-
-/* Puts all parts together in one memory of all ranks: first, at the same time, words of one rank
- * only; then those of several, one rank after the other, so that the lowest counts. */
-static trm_status place_parts(const trmi_elastic_copies *c, trm_comm *comm,
-                              const trmi_copies_owner *owners, const trmi_whole_state *whole,
-                              trm_error *err) {
-    const int32_t ranks = count_parts(owners, trm_comm_size(comm));
-    for (int turn = 0; turn < 2; turn++) {
-        for (int32_t rank = ranks - 1; rank >= 0; rank--) {
-            int32_t ahead;
-            if (find_holder(owners, trm_comm_size(comm), rank, &ahead) == trm_comm_rank(comm)) {
-                place_runs(&c->kept[ahead], trmi_copies_find(c, whole->step), turn == 1, whole);
-            }
-            TRMI_TRY(turn == 1 || rank == 0 ? trm_comm_barrier(comm, err) : TRM_OK);
-        }
-    }
-    return TRM_OK;
-}
-
-/* Broadcasts the part of a rank from the rank `holder`, which has it as part number `ahead`, and
- * copies its words to their places. */
-static trm_status join_part(const trmi_elastic_copies *c, trm_comm *comm, int32_t holder,
-                            int32_t ahead, const trmi_whole_state *whole, uint8_t *covered,
-                            trm_error *err) {
-    const bool gives = trm_comm_rank(comm) == holder;
-    const trmi_state_part *part = NULL;
-    trmi_state_part other = {0};
-    char *data = NULL;
-    part_size size = {0};
-    trm_status status = TRM_OK;
-    if (gives) {
-        part = &c->kept[ahead].part;
-        size = measure_part(part, false);
-    }
-    TRMI_TRY(trm_comm_broadcast(comm, &size, (int64_t)sizeof size, TRM_UINT8, holder, err));
-    TRMI_TRY(TRMI_NEW(err, data, size.words * WORD + 1, "for a part of the state"));
-    if (gives) {
-        read_part(&c->kept[ahead], trmi_copies_find(c, whole->step), whole->step, data);
-    } else {
-        TRMI_TRY_GOTO(status, make_part(&size, &other, err), done);
-        part = &other;
-    }
-    const struct {
-        void *data;
-        int64_t bytes;
-    } parcels[] = {{part->runs, size.runs * (int64_t)sizeof *part->runs},
-                   {part->segments, size.segments * (int64_t)sizeof *part->segments},
-                   {data, size.words * WORD}};
-    for (int i = 0; i < 3; i++) {
-        if (parcels[i].bytes > 0) {
-            TRMI_TRY_GOTO(
-                status,
-                trm_comm_broadcast(comm, parcels[i].data, parcels[i].bytes, TRM_UINT8, holder, err),
-                done);
-        }
-    }
-    trmi_state_part_place(part, size.words, data, whole->begins, whole->data, covered);
-done:
-    trmi_state_part_free(&other);
-    trmi_free(data);
-    return status;
-}
-
-/* Contract in elastic_copies.h. Parts that lie in memory of this host are read in place; others are
- * broadcast by a rank that has them. `covered` marks the words that have come. */
-trm_status trmi_copies_join(const trmi_elastic_copies *c, trm_comm *comm,
-                            const trmi_copies_owner *owners, const trmi_whole_state *whole,
-                            bool *complete, trm_error *err) {
-    const int32_t size = trm_comm_size(comm), ranks = count_parts(owners, size);
-    uint8_t *covered;
-    if (whole->shared) {
-        *complete = true;
-        return place_parts(c, comm, owners, whole, err);
-    }
-    TRMI_TRY(TRMI_NEW(err, covered, whole->words + 1, "for the parts of a state"));
-    trm_status status = TRM_OK;
-    for (int32_t rank = ranks - 1; status == TRM_OK && rank >= 0; rank--) {
-        int32_t ahead;
-        int32_t holder = find_holder(owners, size, rank, &ahead);
-        if (holder >= 0) {
-            status = join_part(c, comm, holder, ahead, whole, covered, err);
-        }
-    }
-    int64_t at = 0;
-    while (at < whole->words && covered[at] != 0) {
-        at++;
-    }
-    *complete = at == whole->words;
-    trmi_free(covered);
-    return status;
 }

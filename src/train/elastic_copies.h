@@ -80,6 +80,20 @@ typedef struct trmi_elastic_copies {
     int32_t newest;
 } trmi_elastic_copies;
 
+enum { TRMI_STATE_WORD = 4 }; /* bytes: states are copied in units of so many */
+
+/* How large the description of a part is, and its data. */
+typedef struct trmi_part_size {
+    int64_t runs, segments, words, in_place;
+    int64_t old_bytes; /* of the old words of runs in place that have one place */
+} trmi_part_size;
+/* Returns the size of the runs that no other rank has (`alone`), or of all. */
+trmi_part_size trmi_part_measure(const trmi_state_part *part, bool alone);
+/* Takes memory for the description of a part of another rank.   errors  NOMEM */
+trm_status trmi_part_make(const trmi_part_size *size, trmi_state_part *part, trm_error *err);
+/* Returns the bytes of a run's old words: each begins at a multiple of 64 bytes. */
+int64_t trmi_run_old_bytes(const trmi_state_run *run);
+
 /* Gathers `bytes` bytes of each rank, in the order of the ranks.
  *   owns    caller: trmi_free(*out)
  *   errors  NOMEM, those of collectives; *out is then NULL */

@@ -15,6 +15,7 @@
 
 #include "base/memory.h"
 #include "train/elastic_copies.h"
+#include "train/gradient_sink.h"
 #include "train/model.h"
 
 #include <pthread.h>
@@ -106,6 +107,22 @@ trm_status trmi_elastic_describe(trm_model *model, const trm_dataset *data, trm_
  *          ranks go on without it (err->rank) */
 trm_status trmi_elastic_admit(trm_model *model, const trm_train_options *run, trm_comm *comm,
                               trm_error *err);
+
+/* elastic_keep.c: marks the state before a step, from which an interrupted step is done again. */
+trm_status trmi_elastic_begin_step(trmi_run *run, trm_error *err);
+/* Notes where the step has ended, and keeps the parts that no rank has whole. */
+trm_status trmi_elastic_end_step(trmi_run *run, trm_error *err);
+/* Keeps the state of this rank outside of the executor, before the ranks change. */
+trm_status trmi_elastic_capture(trmi_run *run, trm_error *err);
+/* Keeps the whole state outside of the executor, which has it; where ranks have parts, of all of
+ * them, between two steps (gather). The second is collective. */
+trm_status trmi_elastic_keep_whole(trmi_run *run, trm_error *err);
+trm_status trmi_elastic_gather_whole(trmi_run *run, trm_error *err);
+/* Writes the kept state into the model; of parts of a state the position only. */
+trm_status trmi_elastic_restore(trm_model *model, trm_error *err);
+/* Prepares the ranks of a program of which each has parts only: lists the parts, and writes the
+ * values of the own one where there is a whole. Collective. */
+trm_status trmi_elastic_open_parts(trmi_run *run, trm_error *err);
 
 /* elastic_handover.c: frees the whole state that is kept. */
 void trmi_elastic_drop_whole(trmi_elastic_model *elastic);
