@@ -14,6 +14,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/hash/xxh3.h"
 #include "base/memory.h"
 #include "base/net/net.h"
 
@@ -111,8 +112,8 @@ static int gather_out(trmi_tcp_link *link, struct iovec iov[3]) {
         uint64_t at = done - TRMI_FRAME_HEAD_BYTES, piece = end - done;
         piece = piece < PIECE_BYTES ? piece : PIECE_BYTES;
         if (at + piece > link->out_hash_done) {
-            XXH3_64bits_update(link->out_hash, t->data + link->out_hash_done,
-                               at + piece - link->out_hash_done);
+            trmi_xxh3_update(link->out_hash, t->data + link->out_hash_done,
+                             at + piece - link->out_hash_done);
             link->out_hash_done = at + piece;
         }
         iov[count++] = (struct iovec){t->data + at, piece};
@@ -260,7 +261,7 @@ static trm_status read_payload(tcp *self, trmi_tcp_link *link, bool *moved, trm_
                 got = (uint64_t)direct;
             }
         }
-        XXH3_64bits_update(link->in_hash, t->data + t->moved, got);
+        trmi_xxh3_update(link->in_hash, t->data + t->moved, got);
         t->moved += got;
         *moved = true;
     }

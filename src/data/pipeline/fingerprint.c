@@ -12,6 +12,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/hash/xxh3.h"
 #include "base/memory.h"
 
 #include <string.h>
@@ -36,7 +37,7 @@ static void add_images(const trmi_source *source, const int64_t *indices, int64_
         const int64_t head[4] = {sample.label, sample.height, sample.width, (int64_t)sample.bytes};
         XXH3_64bits_update(state, head, sizeof head);
         if (sample.bytes > 0) {
-            XXH3_64bits_update(state, sample.data, sample.bytes);
+            trmi_xxh3_update(state, sample.data, sample.bytes);
         }
     }
     trmi_scratch_free(&scratch);
@@ -78,7 +79,7 @@ static trm_status add_rows(const trmi_source *source, const int64_t *indices, in
         }
         for (int32_t i = 0; i < field_count; i++) {
             XXH3_64bits_update(state, fields[i].name, strlen(fields[i].name));
-            XXH3_64bits_update(state, tensors[i].data, (size_t)trm_tensor_bytes(&tensors[i]));
+            trmi_xxh3_update(state, tensors[i].data, (size_t)trm_tensor_bytes(&tensors[i]));
         }
     }
     for (int32_t i = 0; i < field_count; i++) {

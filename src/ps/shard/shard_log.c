@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/hash/xxh3.h"
 #include "base/memory.h"
 
 #include <fcntl.h>
@@ -55,7 +56,7 @@ static trm_status write_record(trmi_shard *shard, trmi_record_head *head, const 
     head->body_bytes = 0;
     for (int i = 0; i < count; i++) {
         if (sizes[i] > 0) {
-            XXH3_64bits_update(&state, pieces[i], sizes[i]);
+            trmi_xxh3_update(&state, pieces[i], sizes[i]);
         }
         head->body_bytes += sizes[i];
     }

@@ -14,6 +14,7 @@
 #include "ps/shard/shard_record.h"
 
 #include "base/error.h"
+#include "base/hash/xxh3.h"
 #include "base/mapping.h"
 #include "base/memory.h"
 
@@ -334,7 +335,7 @@ trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushe
         /* a wrong digest is a torn end: the process died while it wrote */
         XXH3_state_t state;
         trmi_record_begin_digest(&head, &state);
-        XXH3_64bits_update(&state, body, head.body_bytes);
+        trmi_xxh3_update(&state, body, head.body_bytes);
         if (XXH3_64bits_digest(&state) != head.digest) {
             break;
         }

@@ -12,6 +12,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/hash/xxh3.h"
 #include "base/memory.h"
 #include "base/queue.h"
 #include "ps/snapshot/snapshot_format.h"
@@ -238,8 +239,8 @@ static void seal_blocks(buffer *b) {
         trmi_block *block = (trmi_block *)(void *)(b->data + at);
         size_t padded = (size_t)trmi_round_up((int64_t)block->bytes, 8);
         memset(b->data + at + sizeof *block + block->bytes, 0, padded - block->bytes);
-        block->digest = XXH3_64bits_withSeed(b->data + at + sizeof *block, block->bytes,
-                                             trmi_block_seed(block));
+        block->digest =
+            trmi_xxh3(b->data + at + sizeof *block, block->bytes, trmi_block_seed(block));
         at += sizeof *block + padded;
     }
 }
@@ -285,7 +286,7 @@ static void write_file(trmi_snapshot *snapshot) {
         last = b->last;
         if (status == TRM_OK) {
             seal_blocks(b);
-            XXH3_64bits_update(&digest, b->data, b->used);
+            trmi_xxh3_update(&digest, b->data, b->used);
             status = trmi_os_write_all(os, fd, b->data, b->used, snapshot->temporary, &err);
             file.bytes += (int64_t)b->used;
         }

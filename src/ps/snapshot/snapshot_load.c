@@ -14,13 +14,11 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/hash/xxh3.h"
 #include "base/mapping.h"
 #include "ps/snapshot/snapshot_format.h"
 
 #include <stddef.h>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 /* Rows whose places are prefetched before they are inserted. */
 enum { LOAD_AHEAD = 8 };
@@ -59,8 +57,7 @@ static trm_status next_block(reader *r, trm_error *err) {
                          r->blocks, r->at, (unsigned long long)r->block.bytes, left);
     }
     r->body = r->map.data + r->at + sizeof r->block;
-    if (XXH3_64bits_withSeed(r->body, r->block.bytes, trmi_block_seed(&r->block)) !=
-        r->block.digest) {
+    if (trmi_xxh3(r->body, r->block.bytes, trmi_block_seed(&r->block)) != r->block.digest) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: block %u at offset %zu: the digest is wrong",
                          r->path, r->blocks, r->at);
     }
@@ -280,7 +277,7 @@ static trm_status load_block(reader *r, trmi_shard *shard, const trmi_snapshot_f
 
 /* Checks the digest of the whole file; if it is wrong, finds the damaged block for the message. */
 static trm_status verify_digest(reader *r, uint64_t digest, trm_error *err) {
-    if (XXH3_64bits(r->map.data, r->map.bytes) != digest) {
+    if (trmi_xxh3(r->map.data, r->map.bytes, 0) != digest) {
         /* find the damaged block: that is a better message */
         trm_status status;
         while ((status = next_block(r, err)) == TRM_OK) {

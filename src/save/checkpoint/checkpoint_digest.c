@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/format/crc32c.h"
 #include "base/error.h"
+#include "base/hash/xxh3.h"
 #include "base/memory.h"
 #include "save/path.h"
 
@@ -58,7 +59,7 @@ trm_status trmi_digest_update(trmi_digest *digest, const void *data, size_t byte
         /* Up to the end of the block. */
         size_t room = (size_t)(TRMI_DIGEST_BLOCK_BYTES - digest->open_bytes);
         size_t take = bytes < room ? bytes : room;
-        XXH3_128bits_update(digest->hash, next, take);
+        trmi_xxh3_update(digest->hash, next, take);
         digest->open_crc = trmi_crc32c(digest->open_crc, next, take);
         digest->open_bytes += (int64_t)take;
         digest->bytes += (int64_t)take;
@@ -129,7 +130,7 @@ static trm_status verify_blocks(int fd, const char *path, uint8_t *buffer,
                              path, (long long)block, (long long)want, (long long)offset, crc,
                              expected->block_crc[block]);
         }
-        XXH3_128bits_update(&state, buffer, (size_t)got);
+        trmi_xxh3_update(&state, buffer, (size_t)got);
         offset += got;
     }
     /* The whole file. */

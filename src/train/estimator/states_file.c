@@ -8,6 +8,7 @@
 #include "train/estimator/states_file.h"
 
 #include "base/error.h"
+#include "base/hash/xxh3.h"
 #include "base/memory.h"
 #include "base/os.h"
 
@@ -15,9 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 static const uint64_t magic = 0x3153657461745354u;
 
@@ -57,7 +55,7 @@ static size_t count_bytes(const trm_exec *exec) {
 /* Returns the digest of a slot. The batch is its seed, so that a slot of another batch is
  * recognised. */
 static uint64_t digest_of(const slot_head *head, const uint8_t *values) {
-    return XXH3_64bits_withSeed(values, head->bytes, (uint64_t)head->batch);
+    return trmi_xxh3(values, head->bytes, (uint64_t)head->batch);
 }
 
 /* Contract in states_file.h. A program without states has no file. */
