@@ -168,7 +168,7 @@ static void try_network(network_function network, uint64_t first, int64_t count,
                                   .momentum = 0.9,
                                   .weight_decay = 1e-3,
                                   .clip_norm = seed % 5 == 0 ? 0.05 : 0}};
-        try_one(&t, seed, how, 2e-4);
+        try_one(&t, seed, how, 1e-5);
     }
 }
 
