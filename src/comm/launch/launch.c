@@ -30,30 +30,8 @@ enum {
     /* the end of a failed task's log that is shown: its last lines, as far as they fit */
     TAIL_BYTES = 4096,
     TAIL_LINES = 20,
-    /* exit codes of `trireme` */
-    JOB_FAILED = 1,
-    WRONG_USE = 2,
-    PEER_FAILED = 5,
     CHILDREN_MAX = 1024 /* child processes that kill_adopted() handles */
 };
-
-/* The state of a running job. */
-typedef struct job_state {
-    trm_launch_result *result; /* the caller's */
-    double start_time;         /* trmi_os_now */
-    bool ending;               /* SIGTERM was sent to all tasks */
-    bool killed;               /* SIGKILL was sent to all tasks */
-    double ending_time;        /* of the first signal */
-    int stop_signal;           /* the signal that stopped the launcher, or 0 */
-    /* SIGUSR1 was passed on: a task that ends with that signal's code has not failed */
-    bool passed_usr1;
-    bool timed_out;           /* the job's timeout has passed */
-    int32_t first_failed;     /* index of the task that caused the failure; -1: none */
-    double first_failed_time; /* of its end */
-    int32_t few_left;  /* ranks beside it, if it died and an elastic job needs more; else -1 */
-    double drain_time; /* when only servers were left; 0: not yet */
-    bool drained;      /* SIGTERM was sent to the remaining servers */
-} job_state;
 
 /* Shows the command of a task (--dry-run). */
 static void print_command(const trmi_launch *launch, const trmi_task_process *task) {
@@ -135,7 +113,7 @@ static int ending_signal(const trmi_launch *launch, int signal_number) {
 }
 
 /* Begins to end the job, once. */
-static void begin_ending(trmi_launch *launch, job_state *job, int signal_number) {
+static void begin_ending(trmi_launch *launch, trmi_launch_job *job, int signal_number) {
     if (!job->ending) {
         job->ending = true;
         job->ending_time = trmi_os_now();
@@ -143,145 +121,8 @@ static void begin_ending(trmi_launch *launch, job_state *job, int signal_number)
     }
 }
 
-/* Returns 0 for a good end. Larger values mean that the task is more likely to be the cause of a
- * failure than to have failed in consequence: 1 a peer failed, 2 another exit code, 3 a signal. */
-static int rate_failure(const trmi_task_process *task) {
-    int status = task->wait_status;
-    if (WIFSIGNALED(status)) {
-        return 3;
-    }
-    return WEXITSTATUS(status) == 0 ? 0 : WEXITSTATUS(status) == PEER_FAILED ? 1 : 2;
-}
-
-/* Returns true for failures that a restart would repeat: a diverged loss, wrong use. */
-static bool fails_again(const trmi_task_process *task) {
-    const int code = WEXITSTATUS(task->wait_status);
-    return WIFEXITED(task->wait_status) && (code == JOB_FAILED || code == WRONG_USE);
-}
-
-/* Returns true for a failure of the task's own, even after SIGTERM was sent to it (for instance, a
- * failed save). */
-static bool has_own_failure(const trmi_task_process *task) {
-    return WIFEXITED(task->wait_status) && rate_failure(task) == 2 &&
-           WEXITSTATUS(task->wait_status) < 128;
-}
-
-/* Describes the end of a task. */
-static void describe_end(const trmi_task_process *task, char text[64]) {
-    if (WIFSIGNALED(task->wait_status)) {
-        int number = WTERMSIG(task->wait_status);
-        snprintf(text, 64, "died of signal %d (%.30s)", number, strsignal(number));
-    } else {
-        snprintf(text, 64, "ended with exit code %d", WEXITSTATUS(task->wait_status));
-    }
-}
-
-/* Returns a worker or chief that still runs, or NULL. */
-static const trmi_task_process *running_trainer(const trmi_launch *launch) {
-    for (int32_t t = 0; t < launch->count; t++) {
-        if (launch->tasks[t].running && launch->tasks[t].trains) {
-            return &launch->tasks[t];
-        }
-    }
-    return NULL;
-}
-
-/* Returns how many ranks an elastic job has beside the dead one: those that run, and those that
- * have ended with the job. One that has left it is none. */
-static int32_t count_left(const trmi_launch *launch, const trmi_task_process *dead) {
-    int32_t running = 0, ended = 0;
-    for (int32_t t = 0; t < launch->count; t++) {
-        const trmi_task_process *task = &launch->tasks[t];
-        const bool counts = task->trains && task != dead;
-        running += counts && task->running;
-        ended += counts && !task->running && task->pid > 0 && rate_failure(task) == 0;
-    }
-    const int32_t left = ended > 0 ? trmi_place_count_left(launch->rendezvous_path) : 0;
-    return running + (ended > left ? ended - left : 0);
-}
-
-/* Returns whether an elastic job would go on without the rank if enough others are left. A failure
- * of a rank's own, which is neither a death nor that of a peer, is one of the job. */
-static bool may_lack(const trmi_launch *launch, const job_state *job,
-                     const trmi_task_process *dead) {
-    return launch->options->elastic_least > 0 && !job->ending && job->first_failed < 0 &&
-           dead->trains && rate_failure(dead) != 2;
-}
-
-/* Returns whether an elastic job goes on, with or without starting the dead rank again. */
-static bool goes_on_without(const trmi_launch *launch, const job_state *job,
-                            const trmi_task_process *dead) {
-    return may_lack(launch, job, dead) &&
-           count_left(launch, dead) >= launch->options->elastic_least;
-}
-
-/* Acts on the end of a task: restarts it, or notes the failure of the job. An end that follows a
- * signal of the launcher (was_signalled) is neither. */
-static void handle_task_end(trmi_launch *launch, job_state *job, int32_t index) {
-    trmi_task_process *task = &launch->tasks[index];
-    char text[64];
-    trm_error err;
-    task->running = false;
-    task->ended_time = trmi_os_now();
-    describe_end(task, text);
-    trmi_launch_signal(launch, task, 0); /* sends nothing: checks whether the group is empty */
-    /* A task that ends with the code of SIGUSR1 stops the job: all tasks have been warned
-     * already. */
-    if (job->passed_usr1 && !job->ending && WIFEXITED(task->wait_status) &&
-        WEXITSTATUS(task->wait_status) == 128 + SIGUSR1) {
-        job->stop_signal = SIGUSR1;
-        job->ending = true; /* all tasks have the signal already */
-        job->ending_time = task->ended_time;
-    }
-    bool was_signalled = job->ending || (job->drained && !task->trains);
-    const bool elastic = launch->options->elastic_least > 0;
-    if (rate_failure(task) == 0) {
-        if (elastic && task->trains) {
-            trmi_place_add_ended(launch->rendezvous_path);
-        }
-        return;
-    }
-    /* a rank of an elastic job that is started again joins one that runs */
-    const bool runs = running_trainer(launch) != NULL;
-    const bool is_needed = !elastic || (runs && goes_on_without(launch, job, task));
-    if (!was_signalled && task->restarts_left > 0 && is_needed && !fails_again(task)) {
-        task->restarts_left--;
-        trmi_launch_signal(launch, task, SIGKILL); /* processes that it has left behind */
-        trmi_launch_print(launch->options, "%s %s; started again (%d more times)", task->name, text,
-                          task->restarts_left);
-        if (trmi_launch_spawn(launch, task, &err) == TRM_OK) {
-            return;
-        }
-        trmi_launch_print_failure(launch->options, "%s", err.message);
-    }
-    if (was_signalled && (job->stop_signal != 0 || job->timed_out || job->drained)) {
-        if (job->stop_signal != 0 && has_own_failure(task)) {
-            trmi_launch_print_failure(launch->options, "%s %s", task->name, text);
-        }
-        return; /* it ended because of the signal */
-    }
-    if (goes_on_without(launch, job, task)) {
-        trmi_launch_print(launch->options, "%s %s; %s", task->name, text,
-                          runs ? "the job goes on without it" : "the others have ended the job");
-        trmi_place_add_lost(launch->rendezvous_path, task->index); /* the others may wait for it */
-        return;
-    }
-    if (job->first_failed < 0) {
-        const bool died = rate_failure(task) == 3 && may_lack(launch, job, task);
-        job->few_left = died ? count_left(launch, task) : -1;
-        job->first_failed = index;
-        job->first_failed_time = task->ended_time;
-    } else if (!job->ending &&
-               rate_failure(task) > rate_failure(&launch->tasks[job->first_failed])) {
-        job->first_failed = index; /* the earlier one may only have noticed this failure */
-    }
-    if (task->role == TRM_ROLE_EVALUATOR) {
-        trmi_launch_print(launch->options, "%s %s; training goes on without it", task->name, text);
-    }
-}
-
 /* Collects ended processes. */
-static void collect_ended(trmi_launch *launch, job_state *job) {
+static void collect_ended(trmi_launch *launch, trmi_launch_job *job) {
     for (int32_t t = 0; t < launch->count; t++) {
         trmi_task_process *task = &launch->tasks[t];
         int status;
@@ -293,19 +134,19 @@ static void collect_ended(trmi_launch *launch, job_state *job) {
         }
         if (pid > 0) {
             task->wait_status = status;
-            handle_task_end(launch, job, t); /* a restarted task has another group */
+            trmi_launch_note_end(launch, job, t); /* a restarted task has another group */
         }
     }
 }
 
 /* An evaluator's failure does not stop the training. */
-static bool only_evaluator_failed(const trmi_launch *launch, const job_state *job) {
+static bool only_evaluator_failed(const trmi_launch *launch, const trmi_launch_job *job) {
     return job->first_failed >= 0 && launch->tasks[job->first_failed].role == TRM_ROLE_EVALUATOR;
 }
 
 /* Acts on a signal to the launcher: passes SIGUSR1 and SIGUSR2 on; a first SIGINT, SIGTERM or
  * SIGHUP ends the job, a second one kills it. */
-static void handle_signal(trmi_launch *launch, job_state *job, int number) {
+static void handle_signal(trmi_launch *launch, trmi_launch_job *job, int number) {
     if (number == SIGCHLD) {
         return; /* collect_ended() runs in every round */
     }
@@ -329,7 +170,7 @@ static void handle_signal(trmi_launch *launch, job_state *job, int number) {
  * it, still run `seconds` later. It is started again if restarts are left. Otherwise, if other
  * servers still run, the job fails and names this server. If all servers have ended, the chief may
  * have ended the job and a worker may be about to end, so that is only reported. */
-static void replace_missing_server(trmi_launch *launch, job_state *job, int32_t index,
+static void replace_missing_server(trmi_launch *launch, trmi_launch_job *job, int32_t index,
                                    double seconds) {
     trmi_task_process *task = &launch->tasks[index];
     bool others = false;
@@ -344,7 +185,7 @@ static void replace_missing_server(trmi_launch *launch, job_state *job, int32_t 
             launch->options,
             "%s ended with exit code 0, but %s still runs %.0f s later; started again "
             "(%d more times)",
-            task->name, running_trainer(launch)->name, seconds, task->restarts_left);
+            task->name, trmi_launch_trainer(launch)->name, seconds, task->restarts_left);
         if (trmi_launch_spawn(launch, task, &err) == TRM_OK) {
             return;
         }
@@ -357,17 +198,18 @@ static void replace_missing_server(trmi_launch *launch, job_state *job, int32_t 
         job->first_failed_time = task->ended_time;
     } else if (!others) {
         trmi_launch_print(launch->options, "all parameter servers have ended, but %s still runs",
-                          running_trainer(launch)->name);
+                          trmi_launch_trainer(launch)->name);
     }
 }
 
 /* Finds servers that ended with code 0 at least `seconds` ago although workers still run. */
-static void find_missing_servers(trmi_launch *launch, job_state *job, double now, double seconds) {
+static void find_missing_servers(trmi_launch *launch, trmi_launch_job *job, double now,
+                                 double seconds) {
     for (int32_t t = 0; t < launch->count; t++) {
         const trmi_task_process *task = &launch->tasks[t];
         if (task->role == TRM_ROLE_PS && task->pid > 0 && !task->running &&
-            rate_failure(task) == 0 && now - task->ended_time >= seconds &&
-            running_trainer(launch) != NULL) {
+            trmi_launch_rate_failure(task) == 0 && now - task->ended_time >= seconds &&
+            trmi_launch_trainer(launch) != NULL) {
             replace_missing_server(launch, job, t, seconds);
         }
     }
@@ -375,7 +217,7 @@ static void find_missing_servers(trmi_launch *launch, job_state *job, double now
 
 /* Enforces the time limits: the job's timeout, the grace after SIGTERM, the drain of the
  * servers. */
-static void enforce_limits(trmi_launch *launch, job_state *job, double now) {
+static void enforce_limits(trmi_launch *launch, trmi_launch_job *job, double now) {
     const trm_launch_options *options = launch->options;
     double grace = options->grace_seconds > 0 ? options->grace_seconds : 10;
     double drain = options->drain_seconds > 0 ? options->drain_seconds : 10;
@@ -437,7 +279,7 @@ static bool any_running(const trmi_launch *launch) {
 }
 
 /* Waits until no task runs, then collects the rest of the output and of the processes. */
-static void wait_for_end(trmi_launch *launch, job_state *job) {
+static void wait_for_end(trmi_launch *launch, trmi_launch_job *job) {
     while (any_running(launch)) {
         struct pollfd polls[3] = {{.fd = launch->signal_fd, .events = POLLIN},
                                   {.fd = launch->out_fd[0], .events = POLLIN},
@@ -558,13 +400,13 @@ static void print_log_tail(const trmi_launch *launch, const trmi_task_process *t
 }
 
 /* Fills the result and shows the end of the job. */
-static void fill_result(trmi_launch *launch, job_state *job) {
+static void fill_result(trmi_launch *launch, trmi_launch_job *job) {
     trm_launch_result *result = job->result;
     result->seconds = trmi_os_now() - job->start_time;
     if (job->first_failed >= 0) {
         const trmi_task_process *task = &launch->tasks[job->first_failed];
         char text[64];
-        describe_end(task, text);
+        trmi_launch_describe_end(task, text);
         result->failed_rank = task->index;
         result->failed_role = task->role;
         result->failed_signal = WIFSIGNALED(task->wait_status) ? WTERMSIG(task->wait_status) : 0;
@@ -612,7 +454,7 @@ static trm_status take_signals(trmi_launch *launch, sigset_t *before, trm_error 
 }
 
 /* Runs the job: folders, guardian, tasks, wait, end. */
-static trm_status run_job(trmi_launch *launch, job_state *job, trm_error *err) {
+static trm_status run_job(trmi_launch *launch, trmi_launch_job *job, trm_error *err) {
     TRMI_TRY(trmi_launch_directories(launch, err));
     TRMI_TRY(trmi_launch_guard(launch, err)); /* removes the list at the end */
     if (launch->options->elastic_least > 0) {
@@ -659,7 +501,7 @@ trm_status trm_launch(const trm_launch_options *options, trm_launch_result *resu
                           .out_log = -1,
                           .console_fd = {-1, -1}};
     *result = (trm_launch_result){.failed_rank = -1};
-    job_state job = {
+    trmi_launch_job job = {
         .result = result, .start_time = trmi_os_now(), .first_failed = -1, .few_left = -1};
     sigset_t before;
     /* Plan the job, which has no effect yet. */

@@ -7,7 +7,7 @@
  *   launcher --pids over a socket--> guardian: kills the remaining processes when the launcher dies
  *
  * Files: launch_tasks.c (what to start), launch_spawn.c (starting, signals, guardian), launch.c
- * (the life of a job), launch_say.c (output). */
+ * (the life of a job), launch_end.c (what the end of a task means), launch_say.c (output). */
 #ifndef TRMI_COMM_LAUNCH_H
 #define TRMI_COMM_LAUNCH_H
 
@@ -60,6 +60,24 @@ typedef struct trmi_launch {
         [2]; /* elastic: the tasks' ends of those pipes, for the tasks that follow; else -1 */
 } trmi_launch;
 
+/* The state of a running job. */
+typedef struct trmi_launch_job {
+    trm_launch_result *result; /* the caller's */
+    double start_time;         /* trmi_os_now */
+    bool ending;               /* SIGTERM was sent to all tasks */
+    bool killed;               /* SIGKILL was sent to all tasks */
+    double ending_time;        /* of the first signal */
+    int stop_signal;           /* the signal that stopped the launcher, or 0 */
+    /* SIGUSR1 was passed on: a task that ends with that signal's code has not failed */
+    bool passed_usr1;
+    bool timed_out;           /* the job's timeout has passed */
+    int32_t first_failed;     /* index of the task that caused the failure; -1: none */
+    double first_failed_time; /* of its end */
+    int32_t few_left;  /* ranks beside it, if it died and an elastic job needs more; else -1 */
+    double drain_time; /* when only servers were left; 0: not yet */
+    bool drained;      /* SIGTERM was sent to the remaining servers */
+} trmi_launch_job;
+
 /* launch_tasks.c: computes tasks, environments and cores; starts nothing.
  *   errors  INVALID, NOMEM */
 trm_status trmi_launch_plan(trmi_launch *launch, trm_error *err);
@@ -79,6 +97,17 @@ void trmi_launch_guard_end(trmi_launch *launch);
 /* Sends a signal to the process group of a task. With signal 0 only notices that the group is
  * empty. */
 void trmi_launch_signal(trmi_launch *launch, trmi_task_process *task, int signal_number);
+
+/* launch_end.c: acts on the end of a task, which was waited for: starts it again, or notes the
+ * failure of the job. An end that follows a signal of the launcher is neither. */
+void trmi_launch_note_end(trmi_launch *launch, trmi_launch_job *job, int32_t index);
+/* Returns 0 for a good end. Larger values mean that the task is more likely to be the cause of a
+ * failure than to have failed in consequence: 1 a peer failed, 2 another exit code, 3 a signal. */
+int trmi_launch_rate_failure(const trmi_task_process *task);
+/* Describes the end of a task. */
+void trmi_launch_describe_end(const trmi_task_process *task, char text[64]);
+/* Returns a worker or chief that still runs, or NULL. */
+const trmi_task_process *trmi_launch_trainer(const trmi_launch *launch);
 
 /* launch_say.c: print lines of the launcher itself. trmi_launch_print_failure is for failures,
  * which are shown even where other lines are not (--quiet, --json). */
