@@ -136,8 +136,7 @@ struct trmi_request {
 /* Places in the queue of a shard when it is made. */
 enum { TRMI_QUEUE_PLACES = 1024 };
 
-/* A shard with its queue and owner thread. Only that thread touches shard and snapshot while it
- * runs. */
+/* A shard with its queue and owner thread, which alone touches shard and snapshot while it runs. */
 struct trmi_shard_thread {
     trm_ps_server *server; /* that it belongs to */
     trmi_shard *shard;
@@ -373,8 +372,7 @@ void trmi_front_restore_away(trm_ps_server *server, uint32_t worker, uint32_t in
                              bool away);
 /* Returns the entry of a worker, NULL if it has not been seen. */
 trmi_worker *trmi_front_find(const trm_ps_server *server, uint32_t worker);
-/* Returns the number of workers that are waited for, including those that have not connected
- * yet. */
+/* Returns the number of workers that are waited for, with those that have not connected yet. */
 int64_t trmi_front_expected_workers(const trm_ps_server *server);
 
 /* --- the front (server_front.c): all with the front mutex held -------------------------------- */
@@ -388,8 +386,7 @@ bool trmi_front_same_dtype(trm_ps_server *server, trmi_request *request);
 bool trmi_front_pull_must_wait(trm_ps_server *server, trmi_request *request);
 /* Takes a push: passes it to the shards, or lets it wait for its step or a snapshot. */
 void trmi_front_push(trm_ps_server *server, trmi_request *request);
-/* Passes on all waiting pushes that may go: groups in SYNC mode, released pushes in the other
- * modes. */
+/* Passes on all waiting pushes that may go: groups in SYNC mode, released pushes in others. */
 void trmi_front_dispatch_pushes(trm_ps_server *server);
 /* Handle the orders PUSHED and BEGINS: which pushes are on all servers (see server_front.c). */
 void trmi_front_pushed(trm_ps_server *server, const trmi_request *request);
@@ -432,16 +429,14 @@ void trmi_last_step_close(trm_ps_server *server);
  * the step: it will not push again what it has pushed. */
 void trmi_last_step_note_message(trm_ps_server *server, const trmi_request *request);
 /* trmi_last_step_new_life: notes that a new life of a worker has begun.
- * trmi_last_step_note_complete: notes that this life continues after `batch`, which all servers
- * have. */
+ * trmi_last_step_note_complete: notes that this life goes on after `batch`: all servers have it. */
 void trmi_last_step_new_life(trm_ps_server *server, uint32_t worker, uint32_t incarnation);
 void trmi_last_step_note_complete(trm_ps_server *server, uint32_t worker, int64_t batch);
 /* Not all servers have this batch of a worker that begins a new life, so the worker makes it again,
  * from the rows of the step before. Returns whether this server has applied it and therefore has to
  * be started again. */
 bool trmi_last_step_restart_before(trm_ps_server *server, uint32_t worker, int64_t batch);
-/* Notes that the worker had signed off before the server died, after all servers had answered
- * its pushes. */
+/* Notes that the worker had signed off before the server died, with all its pushes answered. */
 void trmi_last_step_left(trm_ps_server *server, uint32_t worker, uint32_t incarnation);
 /* Applies the undecided step when no member can be pushed again. */
 void trmi_last_step_advance(trm_ps_server *server);
@@ -462,12 +457,10 @@ void trmi_lag_destroy(trm_ps_server *server);
  *   errors  INVALID: another worker declared another one */
 trm_status trmi_lag_declare(trm_ps_server *server, int32_t table, int32_t staleness,
                             trm_error *err);
-/* BOUNDED: returns how many batches old the rows of this pull may be: the minimum over its
- * tables. */
+/* BOUNDED: returns how many batches old the rows of this pull may be: the least of its tables. */
 int64_t trmi_lag_bound(const trm_ps_server *server, const trmi_request *request);
 /* Record a pull, and a push, of this worker (NULL: it has pushed nothing yet). trmi_lag_push
- * returns the largest lag of the push's tables, or the number of other workers if that is not
- * known. */
+ * returns the largest lag of the push's tables; where it is not known, the number of others. */
 void trmi_lag_pull(trm_ps_server *server, trmi_worker *worker, const trmi_request *request);
 int64_t trmi_lag_push(trm_ps_server *server, trmi_worker *worker, const trmi_request *request);
 /* Copies the lags of a table to out->lags and out->lag_sum. */
