@@ -116,7 +116,7 @@ static trm_status compile_program(trm_exec *exec, const trm_graph *graph,
         .precision = options->precision,
         .no_fusion = options->fusion == TRM_OFF,
         .recompute = options->recompute,
-        .dense_gradients = exec->accumulate > 1,
+        .dense_gradients = exec->accumulate > 1 || options->whole_gradients,
         .readers_round =
             !options->keep_casts && trmi_readers_round(exec->accumulate, exec->ways_count == 0),
         .reuse_gradients =

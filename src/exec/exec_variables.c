@@ -294,6 +294,12 @@ trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err) {
     return failed == 0 ? TRM_OK : TRMI_NO_MEMORY(err, "to initialise %d variables", failed);
 }
 
+/* Returns whether the executor has a variable of this index; trm_exec_find gives -1 for a name
+ * that it does not have. */
+static bool has_variable(const trm_exec *exec, int32_t index) {
+    return index >= 0 && index < exec->variables_count;
+}
+
 int32_t trm_exec_variable_count(const trm_exec *exec) {
     TRMI_NEED_OR(0, NULL, exec);
     return exec->variables_count;
@@ -301,7 +307,7 @@ int32_t trm_exec_variable_count(const trm_exec *exec) {
 
 trm_variable trm_exec_variable(const trm_exec *exec, int32_t index) {
     TRMI_NEED_OR((trm_variable){0}, NULL, exec);
-    return index >= 0 && index < exec->variables_count ? exec->variables[index] : (trm_variable){0};
+    return has_variable(exec, index) ? exec->variables[index] : (trm_variable){0};
 }
 
 int32_t trm_exec_find(const trm_exec *exec, const char *name) {
@@ -329,6 +335,9 @@ static void read_whole(const trm_exec *exec, int32_t index, void *data) {
  * copied again. */
 void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
     TRMI_NEED_OR(, NULL, exec, data);
+    if (!has_variable(exec, index)) {
+        return;
+    }
     const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
     if (trmi_exec_is_elsewhere(exec, index)) {
         read_whole(exec, index, data);
@@ -352,6 +361,9 @@ void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
  * memory for that may be missing: the next step then says so. */
 void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
     TRMI_NEED_OR(, NULL, exec, data);
+    if (!has_variable(exec, index)) {
+        return;
+    }
     const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
     trmi_exec_parameters_changed(exec);
     if (trmi_exec_is_elsewhere(exec, index)) {
@@ -427,10 +439,13 @@ static void write_own_gradient(const trm_exec *exec, int32_t parameter, float *d
 trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, trm_error *err) {
     TRMI_NEED(err, exec, data);
     const trm_program *p = exec->program;
-    if (index < 0 || index >= exec->variables_count ||
-        exec->variables[index].kind != TRM_VARIABLE_PARAMETER || !p->training) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "variable %d has no gradient: not a parameter that trains", index);
+    if (!has_variable(exec, index) || exec->variables[index].kind != TRM_VARIABLE_PARAMETER ||
+        !p->training) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "variable %d has no gradient; the index of a parameter of a training graph "
+            "expected (found %s)",
+            index, has_variable(exec, index) ? exec->variables[index].name : "none");
     }
     TRMI_TRY(trmi_exec_check_gradients(exec, err));
     float *part = NULL; /* of a cut parameter */

@@ -176,6 +176,71 @@ static void ranges_have_zeros_between_gradients(void **state) {
     }
 }
 
+/* Returns where a parameter begins in the ranges, in elements. */
+static int64_t find_offset(const trm_exec *exec, const char *name) {
+    const trm_program *p = exec->program;
+    for (int32_t i = 0; i < p->params_count; i++) {
+        const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
+        if (strcmp(b->name, name) == 0) {
+            return b->offset / (int64_t)sizeof(float);
+        }
+    }
+    fail_msg("no parameter %s", name);
+    return -1;
+}
+
+/* With whole_gradients a program that sums the gradients of ranks itself sums those of tables, too:
+ * the range has the rows of the batch, and the update uses what the program has written there, also
+ * in a row that this rank's batch did not read. */
+static void ranges_have_the_gradients_of_tables(void **state) {
+    (void)state;
+    enum { READ = 7, UNREAD = 40 };
+    trm_error err;
+    float *parameters, *gradients;
+    int64_t count;
+    static float gradient[WORDS][WIDTH], before[WORDS][WIDTH], after[WORDS][WIDTH];
+    trm_exec *exec = make_exec((trm_exec_options){.whole_gradients = true});
+    const int32_t table = trm_exec_find(exec, "table");
+    const int64_t at = find_offset(exec, "table");
+    trm_exec_ranges(exec, &parameters, &gradients, &count);
+    run_step(exec, 0);
+    CHECK_OK(trm_exec_gradient(exec, table, gradient[0], &err), err);
+    assert_true(gradient[READ][0] != 0 && gradient[UNREAD][0] == 0);
+    assert_memory_equal(gradients + at, gradient, sizeof gradient);
+    trm_exec_read(exec, table, before);
+    gradients[at + UNREAD * WIDTH] = 2; /* as the sum over ranks leaves it */
+    CHECK_OK(trm_exec_update(exec, 0.25, &err), err);
+    trm_exec_read(exec, table, after);
+    assert_true(after[UNREAD][0] == before[UNREAD][0] - 0.5f);
+    assert_true(after[READ][0] != before[READ][0]);
+    assert_memory_equal(after[UNREAD + 1], before[UNREAD + 1], sizeof after[0]);
+    trm_exec_destroy(exec);
+}
+
+/* A program that uses the index of a name that is not there (trm_exec_find gives -1) reads and
+ * writes nothing. */
+static void variables_that_are_not_there(void **state) {
+    (void)state;
+    trm_error err;
+    float value = 3;
+    static float before[WORDS][WIDTH], after[WORDS][WIDTH];
+    trm_exec *exec = make_exec((trm_exec_options){0});
+    const int32_t indices[] = {trm_exec_find(exec, "tabel"), trm_exec_variable_count(exec),
+                               INT32_MIN, INT32_MAX};
+    trm_exec_read(exec, trm_exec_find(exec, "table"), before);
+    for (int i = 0; i < 4; i++) {
+        trm_exec_read(exec, indices[i], &value);
+        assert_true(value == 3);
+        trm_exec_write(exec, indices[i], &value);
+        CHECK_FAILS(trm_exec_gradient(exec, indices[i], &value, &err), TRM_INVALID, err,
+                    "has no gradient");
+        assert_null(trm_exec_variable(exec, indices[i]).name);
+    }
+    trm_exec_read(exec, trm_exec_find(exec, "table"), after);
+    assert_memory_equal(before, after, sizeof before);
+    trm_exec_destroy(exec);
+}
+
 /* A profile runs backward and update: for a caller that has the ranges, it completes them as
  * training does. */
 static void profile_completes_handed_out_gradients(void **state) {
@@ -380,6 +445,8 @@ int main(void) {
         cmocka_unit_test(forward_overwrites_gradients),
         cmocka_unit_test(accumulated_gradients_stay),
         cmocka_unit_test(ranges_have_zeros_between_gradients),
+        cmocka_unit_test(ranges_have_the_gradients_of_tables),
+        cmocka_unit_test(variables_that_are_not_there),
         cmocka_unit_test(profile_completes_handed_out_gradients),
         cmocka_unit_test(training_is_the_same),
         cmocka_unit_test(large_scratch_lies_among_activations),

@@ -332,12 +332,14 @@ static trm_status make_exec(const trmi_op_benchmark *probe, const trm_graph *g, 
     /* Build a graph of the operator alone, on the shapes of rank 0's part, with a loss after it. */
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &graph, err));
     trm_status status = build_operator_graph(g, op, &ask->mesh, strategy, graph, &loss, err);
+    /* the gradient of a table keeps the rows of the batch, not memory of the table's size */
+    const bool whole =
+        op->kind != TRMI_OP_EMBEDDING && !trmi_partition_in_factors(g, op, strategy, 1);
     const trm_exec_options options = {.loss = loss,
                                       .backend = probe->backend,
                                       .threads = probe->threads,
                                       .tuning_file = probe->tuning_file,
-                                      .whole_gradients =
-                                          !trmi_partition_in_factors(g, op, strategy, 1)};
+                                      .whole_gradients = whole};
     /* Strict determinism times the kernels of one block, chosen by rule. */
     const trmi_kernel_source strict = {.backend = probe->backend, .blocks = 1};
     status = status == TRM_OK ? trmi_exec_create(graph, &options, NULL,

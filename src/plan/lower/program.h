@@ -274,7 +274,8 @@ typedef struct trmi_plan_options {
     int32_t precision; /* trm_precision of trireme/graph.h */
     bool no_fusion, no_recompute;
     bool recompute; /* segments of the graph are computed again in backward */
-    /* gradients of embeddings are dense, too: gradient accumulation needs that */
+    /* gradients of embeddings are dense, too: sums over batches, over ranks, and programs that read
+     * the range of gradients need that */
     bool dense_gradients;
     /* gradients of large matrices that are products of few rows stay in factors */
     bool factored_gradients;
