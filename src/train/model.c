@@ -23,6 +23,7 @@
 #include "base/arguments.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/optimizer_rule.h"
 #include "exec/distributed/batches.h"
 
 #include <jansson.h>
@@ -39,18 +40,20 @@ trmi_compiled *trmi_model_owner(trm_model *model) {
  *   errors  INVALID: base not above 0, negative steps, values that are not finite */
 static trm_status check_rate(const trm_learning_rate *r, trm_error *err) {
     if (!(r->base > 0) || !isfinite(r->base)) {
-        return TRMI_FAIL(err, TRM_INVALID, "learning rate %g: must be greater than 0", r->base);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "learning rate %g: must be greater than 0; set learning_rate.base",
+                         r->base);
     }
     bool finite =
         isfinite(r->end) && isfinite(r->gamma) && isfinite(r->power) && isfinite(r->warmup_start);
     if ((unsigned)r->decay > TRM_DECAY_WSD || !finite || r->every_steps < 0 ||
         r->warmup_steps < 0 || r->total_steps < 0) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "learning rate: decay %d of %d kinds, boundaries each %lld steps, warm-up "
-                         "of %lld, %lld in all: "
-                         "nothing below 0 or infinite is possible",
-                         (int)r->decay, TRM_DECAY_WSD + 1, (long long)r->every_steps,
-                         (long long)r->warmup_steps, (long long)r->total_steps);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "learning rate: decay %d (0 to %d expected), every_steps %lld, warmup_steps "
+            "%lld, total_steps %lld (0 or more expected), and finite numbers",
+            (int)r->decay, TRM_DECAY_WSD, (long long)r->every_steps, (long long)r->warmup_steps,
+            (long long)r->total_steps);
     }
     return TRM_OK;
 }
@@ -112,17 +115,17 @@ static trm_status check_metrics(const trm_model_options *o, trm_error *err) {
  * and no description. */
 static trm_status check_options(const trm_model_options *o, trm_error *err) {
     if (o->network == NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "a model needs a network");
+        return TRMI_FAIL(err, TRM_INVALID, "a model needs a network (found NULL); set network");
     }
     if (o->data == NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "a model needs a dataset, for the shapes of its inputs");
-    }
-    if ((unsigned)o->exec.precision > TRM_PRECISION_ORIGIN || o->exec.accumulate < 0) {
         return TRMI_FAIL(
             err, TRM_INVALID,
-            "precision %d, %d batches a step: of precisions there are 0 to %d, batches "
-            "begin at 0",
-            (int)o->exec.precision, (int)o->exec.accumulate, TRM_PRECISION_ORIGIN);
+            "a model needs a dataset, for the shapes of its inputs (found NULL); set data");
+    }
+    if ((unsigned)o->exec.precision > TRM_PRECISION_ORIGIN || o->exec.accumulate < 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "precision %d (0 to %d expected), accumulate %d (0 or more expected)",
+                         (int)o->exec.precision, TRM_PRECISION_ORIGIN, (int)o->exec.accumulate);
     }
     const trm_exec_options *e = &o->exec;
     if (e->loss.id != 0 || e->outputs_count != 0 || e->parameters_of != NULL ||
@@ -217,6 +220,20 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     return model->changes->settle(model, err);
 }
 
+/* Warns of a momentum that the rule does not use: the program has probably left `kind` at its
+ * default, and would train without momentum. */
+static void warn_of_momentum(const trm_model *model) {
+    const trm_optimizer_options *o = &model->options.exec.optimizer;
+    bool uses = o->kind == TRM_MOMENTUM || o->kind == TRM_NESTEROV || o->kind == TRM_LARS;
+    if (o->momentum != 0 && !uses && !model->options.evaluation_only &&
+        trmi_model_rank(model) == 0) {
+        trmi_log(TRM_LOG_WARN, "train",
+                 "optimizer: momentum %g has no effect with the rule %s; set kind to TRM_MOMENTUM, "
+                 "TRM_NESTEROV or TRM_LARS, or momentum to 0",
+                 o->momentum, trmi_optimizer_of(o->kind)->name);
+    }
+}
+
 /* Makes a model. `alone`: as for trmi_rank_changes.open. On failure everything made so far is
  * destroyed and *out is not written. */
 static trm_status make_model(const trm_model_options *options, int32_t alone, trm_model **out,
@@ -235,6 +252,7 @@ static trm_status make_model(const trm_model_options *options, int32_t alone, tr
         status, trmi_compile(model, options->data, training, trmi_model_owner(model), err), failed);
     TRMI_TRY_GOTO(status, model->changes->open(model, alone, err), failed);
     trmi_model_log_ranks(model);
+    warn_of_momentum(model);
     *out = model;
     return TRM_OK;
 failed:

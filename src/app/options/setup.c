@@ -38,16 +38,17 @@ const app_word app_optimizers[] = {{"sgd", TRM_SGD},
  *   errors  INVALID */
 static trm_status parse_optimizer(const app_options *o, trm_optimizer_options *out,
                                   trm_error *err) {
-    *out = (trm_optimizer_options){.momentum = o->momentum,
-                                   .weight_decay = o->weight_decay,
-                                   .clip_norm = o->clip_norm,
-                                   .initial_accumulator = 0.1};
+    *out = (trm_optimizer_options){
+        .weight_decay = o->weight_decay, .clip_norm = o->clip_norm, .initial_accumulator = 0.1};
     out->decoupled = strcmp(o->optimizer, "adamw") == 0;
     out->kind = TRM_ADAM; /* adamw; others follow */
     for (const app_word *w = app_optimizers; w->name != NULL; w++) {
         if (strcmp(o->optimizer, w->name) == 0) {
             out->kind = (trm_optimizer_kind)w->value;
         }
+    }
+    if (out->kind == TRM_MOMENTUM || out->kind == TRM_NESTEROV || out->kind == TRM_LARS) {
+        out->momentum = o->momentum;
     }
     int end = 0;
     if (o->betas != NULL && (sscanf(o->betas, "%lf,%lf%n", &out->beta1, &out->beta2, &end) != 2 ||
