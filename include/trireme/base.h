@@ -19,7 +19,9 @@
  * program that ends at its first error writes TRM_OR_EXIT(trm_model_train(model, &options, &err)).
  *
  * A NULL where a function needs a pointer is an error, too (INVALID, naming the argument);
- * functions that return no status then do nothing and return zero or NULL.
+ * functions that return no status then do nothing and return zero or NULL. A path that is too long
+ * is INVALID, and a function for which there is no memory returns NOMEM. Comments of functions need
+ * not repeat these.
  *
  * Comments of functions have one form: sentences first, then tags in this order, each only where it
  * adds something:
@@ -114,7 +116,8 @@ TRM_API int trm_status_exit_code(trm_status status);
 TRM_API TRM_NO_RETURN void trm_error_exit(const trm_error *err);
 
 /* Runs the call and ends the process by trm_error_exit unless the call returns TRM_OK. The macro
- * declares the trm_error `err` that the call names. For programs, not for libraries. */
+ * declares the trm_error `err` that the call names; it hides another `err` of the program. For
+ * programs, not for libraries. */
 #define TRM_OR_EXIT(call)                                                                          \
     do {                                                                                           \
         trm_error err;                                                                             \
@@ -189,10 +192,11 @@ typedef struct trm_shape {
 } trm_shape;
 
 /* Makes a shape from an array of dimensions.
- *   param    dim: [rank] sizes, outermost first; rank is at most TRM_MAX_RANK
+ *   param    dim: [rank] sizes, outermost first; with a rank above TRM_MAX_RANK the shape counts -1
+ *            elements, and functions that take it refuse it
  *   threads  any */
 TRM_API trm_shape trm_shape_make(int32_t rank, const int64_t *dim);
-/* Makes a shape from its dimensions: trm_shape_of(2, 3, 4). */
+/* Makes a shape from its dimensions: trm_shape_of(2, 3, 4). A scalar has (trm_shape){0}. */
 #ifndef __cplusplus
 #define trm_shape_of(...)                                                                          \
     trm_shape_make((int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                  \
@@ -235,7 +239,7 @@ typedef struct trm_tensor {
     trm_dtype dtype; /* of the elements */
     trm_shape shape; /* of the elements; row-major, without gaps */
 } trm_tensor;
-/* Returns the bytes of all elements of a tensor.
+/* Returns the bytes of all elements of a tensor; -1 where trm_shape_count gives -1.
  *   threads  any */
 TRM_API int64_t trm_tensor_bytes(const trm_tensor *tensor);
 
@@ -288,7 +292,7 @@ typedef enum trm_optimizer_kind {
  * default. Numbers are kept in float32. Rows are updated only when they have a gradient. */
 typedef struct trm_optimizer_options {
     trm_optimizer_kind kind; /* the rule */
-    double momentum;         /* MOMENTUM, NESTEROV, LARS; 0 = none */
+    double momentum;         /* MOMENTUM, NESTEROV, LARS; 0 = none. Unused by other rules */
     double beta1, beta2;     /* ADAM, LAZY_ADAM; 0 = 0.9, 0.999 */
     double epsilon;          /* 0 = ADAM, LAZY_ADAM 1e-8; LARS 1e-9; else 1e-10 */
     double weight_decay;     /* factor of w that is added to the gradient; 0 = none */

@@ -668,7 +668,7 @@ typedef struct trm_tokenizer_options {
  * package's ByteLevelBPETokenizer. At least one line is needed. Memory grows with the distinct
  * words of the files.
  *   param    paths: [count]
- *   errors   IO, INVALID (a vocabulary below 256 + special_count), NOMEM
+ *   errors   IO, INVALID (a vocabulary below 256 + special_count), CORRUPT (an empty file), NOMEM
  *   owns     caller: trm_tokenizer_destroy(*out)
  *   source   Sennrich et al. 2016 */
 TRM_API TRM_MUST_USE trm_status trm_tokenizer_train(const char *const *paths, int32_t count,
@@ -742,8 +742,8 @@ TRM_API TRM_MUST_USE trm_status trm_tokenizer_decode(const trm_tokenizer *tokeni
  *   errors   INVALID (an id that does not fit), IO, NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_tokens_write(const trm_tokens *tokens, const char *path,
                                                  trm_error *err);
-/* Appends the ids of a file of tokens, nanoGPT's or llm.c's.
- *   errors   IO, CORRUPT, NOMEM
+/* Appends the ids of a file of tokens, nanoGPT's or llm.c's. After an error `tokens` is unchanged.
+ *   errors   IO, CORRUPT, UNSUPPORTED (llm.c's form with ids of 32 bits), NOMEM
  *   owns     caller: trm_tokens_free(tokens) */
 TRM_API TRM_MUST_USE trm_status trm_tokens_read(const char *path, trm_tokens *tokens,
                                                 trm_error *err);
@@ -787,7 +787,7 @@ typedef struct trm_text_options {
 /* Opens files of ids (.bin), nanoGPT's or llm.c's, which are mapped. Ids beyond the vocabulary are
  * an error of the batch that has them.
  *   errors   IO (no such files), CORRUPT (file, place, found and expected), INVALID (a context that
- *            is longer than a part), NOMEM
+ *            is longer than a part), UNSUPPORTED (as trm_tokens_read), NOMEM
  *   owns     caller: trm_dataset_destroy(*out) */
 TRM_API TRM_MUST_USE trm_status trm_dataset_tokens(const char *path, trm_usage usage,
                                                    const trm_text_options *options,

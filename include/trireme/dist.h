@@ -222,7 +222,7 @@ TRM_API void trm_rank_table_destroy(trm_rank_table *table);
 /* Returns the number of ranks. */
 TRM_API int32_t trm_rank_table_size(const trm_rank_table *table);
 /* Returns the entry of a rank.
- *   param    rank: 0 to size - 1
+ *   param    rank: 0 to size - 1; the entry of another one has rank -1 and empty strings
  *   owns     strings: the table */
 TRM_API trm_rank_entry trm_rank_table_entry(const trm_rank_table *table, int32_t rank);
 /* Describes the table as `trireme cluster check FILE` prints it: lines for people, or one JSON

@@ -266,10 +266,12 @@ typedef struct trm_exec_options {
     bool keep_casts;
     /* parameter servers update the parameters: no slots, and trm_exec_update is refused */
     bool updated_elsewhere;
-    /* all gradients are written, and nothing else into their memory. False: gradients of large
-     * matrices over few samples are multiplied inside the update and never written, where no
-     * reduction and no caller reads them (trm_exec_ranges); and one process keeps activations in
-     * the memory of gradients that are not made yet, so that trm_exec_forward overwrites them */
+    /* all gradients are written, and nothing else into their memory: for programs that sum the
+     * gradients of ranks themselves (trm_exec_ranges). False: gradients of large matrices over few
+     * samples are multiplied inside the update and never written, where no reduction and no caller
+     * reads them; those of embedding tables have only the rows of the batch; and one process keeps
+     * activations in the memory of gradients that are not made yet, so that trm_exec_forward
+     * overwrites them */
     bool whole_gradients;
     /* strict determinism, the same bits on any number of ranks and threads: number of equal blocks
      * of this rank's batch, or of the whole batch of a split graph; sample i that is fed belongs to
@@ -327,7 +329,9 @@ TRM_API TRM_MUST_USE trm_status trm_exec_forward(trm_exec *exec, trm_error *err)
  * the ranks.
  *   errors   INVALID (a graph without a loss), those of trm_exec_forward */
 TRM_API TRM_MUST_USE trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err);
-/* Applies the optimiser to all parameters and readies the gradient range for the next step.
+/* Applies the optimiser to all parameters and readies the gradient range for the next step. It uses
+ * the gradients of the last trm_exec_forward_backward, again if it is called twice; before the
+ * first one they are 0.
  *   param    learning_rate: of this update
  *   errors   INVALID (a graph without a loss, updated_elsewhere, too few accumulated calls,
  *            gradients that trm_exec_forward has overwritten),
@@ -372,7 +376,8 @@ typedef enum trm_variable_kind {
 } trm_variable_kind;
 /* Description of a variable. */
 typedef struct trm_variable {
-    /* "layer1.0.conv1.weight", slots "layer1.0.conv1.weight/momentum"; the exec's */
+    /* "layer1.0.conv1.weight", slots "layer1.0.conv1.weight/momentum". Of MOMENTUM, NESTEROV and
+     * LARS: momentum; ADAGRAD: accumulator; ADAM, LAZY_ADAM: m, v; FTRL: n, z. The exec's */
     const char *name;
     trm_variable_kind kind; /* parameter, state or slot */
     trm_dtype dtype;        /* of its elements */
@@ -387,13 +392,13 @@ TRM_API trm_variable trm_exec_variable(const trm_exec *exec, int32_t index);
 TRM_API int32_t trm_exec_find(const trm_exec *exec, const char *name);
 /* Copies a variable out in plain layout. Of a cut variable, a rank has its own part and zeros until
  * trm_exec_gather.
- *   param    index: 0 to trm_exec_variable_count - 1
+ *   param    index: 0 to trm_exec_variable_count - 1; another one copies nothing
  *            data: room for the whole variable */
 TRM_API void trm_exec_read(const trm_exec *exec, int32_t index, void *data);
 /* Sets a variable from plain layout. Of a cut variable, a rank takes its own part; one that another
  * stage of a pipeline has is left out. If there is no memory for that part, the steps that follow
  * return NOMEM.
- *   param    index: 0 to trm_exec_variable_count - 1
+ *   param    index: 0 to trm_exec_variable_count - 1; another one sets nothing
  *            data: the whole variable */
 TRM_API void trm_exec_write(trm_exec *exec, int32_t index, const void *data);
 /* Copies the gradient of a parameter out after forward_backward, in plain float32. Collective for a
@@ -405,7 +410,9 @@ TRM_API TRM_MUST_USE trm_status trm_exec_gradient(const trm_exec *exec, int32_t 
                                                   trm_error *err);
 /* Gives all parameters that are not frozen, and their gradients, as one range each, in the order in
  * which backward finishes the gradients: the operands of collectives and of the three calls of
- * trireme/dist.h.
+ * trireme/dist.h. Elements have the program's own layouts; trm_exec_read and trm_exec_gradient give
+ * plain ones. The gradient of an embedding table, of which only rows are updated, is in the range
+ * with whole_gradients, else it is 0 there.
  *   param    count: elements of a range: parameters begin at aligned offsets, with unused elements
  *            between them, which are 0 in gradients
  *   owns     the exec: valid until trm_exec_destroy */
@@ -639,7 +646,8 @@ TRM_API TRM_MUST_USE trm_status trm_context_create(trm_context **out, trm_error 
 TRM_API void trm_context_destroy(trm_context *context);
 
 /* Sets one option; strings are copied. Words and truth values may be in upper or lower case.
- *   errors   INVALID (no such option, with the nearest name; a value outside of its range) */
+ *   errors   INVALID (no such option, with the nearest name; a value outside of its range),
+ *            UNSUPPORTED (another value of an option that can only have one, with the reason) */
 TRM_API TRM_MUST_USE trm_status trm_context_set(trm_context *context, const char *name,
                                                 const char *value, trm_error *err);
 /* Returns the value of an option: the one that was set, else the default. device_num and

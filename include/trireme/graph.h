@@ -67,7 +67,7 @@ TRM_API bool trm_graph_is_training(const trm_graph *graph);
 /* Prefixes the names of parameters and operators with "scope." until the matching pop. Scopes nest.
  *   param    format: as in printf */
 TRM_API void trm_graph_push_scope(trm_graph *graph, const char *format, ...) TRM_PRINTF(2, 3);
-/* Ends the innermost scope. */
+/* Ends the innermost scope; without one the graph keeps an error. */
 TRM_API void trm_graph_pop_scope(trm_graph *graph);
 /* Marks the open scope as a segment, for instance a block of a network: with
  * trm_exec_options.recompute its values are not kept for backward, but computed again there. */
@@ -102,7 +102,8 @@ typedef enum trm_init {
  *   threads  any */
 TRM_API trm_init trm_init_normal(double deviation);
 
-/* Adds an input that the program feeds by name before each step. */
+/* Adds an input that the program feeds by name before each step. Its shape is that of a whole batch
+ * and does not change; the name is unique in the graph. */
 TRM_API trm_node trm_input(trm_graph *graph, const char *name, trm_dtype dtype, trm_shape shape);
 /* Adds a float32 parameter, which training updates. The name is unique in the graph. */
 TRM_API trm_node trm_parameter(trm_graph *graph, const char *name, trm_shape shape, trm_init init);
@@ -136,7 +137,8 @@ typedef struct trm_conv_options {
     int64_t pad[4];      /* zeros added: top, bottom, left, right */
     int64_t groups;      /* 0 = 1 */
 } trm_conv_options;
-/* Adds a convolution: x [N, C, H, W], weight [O, C / groups, KH, KW], bias [O] -> [N, O, H', W'].
+/* Adds a convolution: x [N, C, H, W], weight [O, C / groups, KH, KW], bias [O] -> [N, O, H', W'],
+ * H' = (H + pads - dilation (KH - 1) - 1) / stride + 1, rounded down.
  *   param    bias: TRM_NO_NODE = none
  *            options: NULL = stride 1, no padding */
 TRM_API trm_node trm_conv2d(trm_graph *graph, trm_node x, trm_node weight, trm_node bias,
@@ -242,14 +244,16 @@ TRM_API trm_node trm_mixture_of_experts(trm_graph *graph, trm_node x, const trm_
 typedef struct trm_pool_options {
     int64_t kernel[2]; /* height, width of the window */
     int64_t stride[2]; /* height, width; 0 = kernel */
-    int64_t pad[4];    /* top, bottom, left, right; padding never is the maximum */
+    /* top, bottom, left, right, each below the kernel's; padding never is the maximum */
+    int64_t pad[4];
     /* average pooling divides by the whole window; false: by the elements inside the image */
     bool count_padding;
 } trm_pool_options;
-/* Adds a maximum pooling: [N, C, H, W] -> [N, C, H', W'].
+/* Adds a maximum pooling: [N, C, H, W] -> [N, C, H', W'], H' = (H + pads - kernel) / stride + 1,
+ * rounded down.
  *   param    options: `kernel` must be given */
 TRM_API trm_node trm_max_pool(trm_graph *graph, trm_node x, const trm_pool_options *options);
-/* Adds an average pooling: [N, C, H, W] -> [N, C, H', W'].
+/* Adds an average pooling: [N, C, H, W] -> [N, C, H', W'], as trm_max_pool.
  *   param    options: `kernel` must be given */
 TRM_API trm_node trm_avg_pool(trm_graph *graph, trm_node x, const trm_pool_options *options);
 /* Adds the mean over each channel's image: [N, C, H, W] -> [N, C]. */
@@ -363,7 +367,7 @@ typedef struct trm_xent_options {
     trm_node bias; /* trm_linear_cross_entropy: [V], added to the logits; TRM_NO_NODE = none */
 } trm_xent_options;
 /* Adds the mean over rows of -sum(target * log softmax(logits)): logits [N, K], labels int32 [N] ->
- * scalar.
+ * scalar. A label outside [0, K) that is not ignored ends the step with TRM_INVALID.
  *   param    options: NULL = no smoothing, every row counts */
 TRM_API trm_node trm_softmax_cross_entropy(trm_graph *graph, trm_node logits, trm_node labels,
                                            const trm_xent_options *options);

@@ -223,7 +223,7 @@ typedef struct trm_checkpoint_open_options {
  *   param    options: NULL = defaults
  *   errors   END (no checkpoint or no folder there: start afresh), CORRUPT (only damaged ones:
  *            file, block and offset of the newest), INVALID (no checkpoint of this name, or not a
- *            folder), IO, NOMEM
+ *            folder), UNSUPPORTED (a checkpoint of another version), IO, NOMEM
  *   owns     caller: trm_checkpoint_close(*out) */
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_open(const char *path,
                                                     const trm_checkpoint_open_options *options,

@@ -5,6 +5,8 @@
  *     trm_resnet_options options = {.depth = 50, .classes = 10};
  *     trm_node logits = trm_resnet(graph, image, &options);
  *
+ * Sections: images; language; recommendation; by name; generating text.
+ *
  * Errors are kept by the graph, as those of trireme/graph.h. */
 #ifndef TRIREME_NN_H
 #define TRIREME_NN_H
@@ -83,6 +85,17 @@ TRM_API trm_node trm_vit(trm_graph *graph, trm_node image, int64_t classes,
 
 /* ---- language ------------------------------------------------------------------------------ */
 
+/* Language models. A model of trireme/train.h whose network ends in its loss never holds the logits
+ * of a batch (examples/gpt.c):
+ *
+ *     trm_node network(trm_graph *g, const trm_inputs *in, void *options) {
+ *         return trm_language_loss(g, "gpt2", trm_inputs_get(in, "tokens"),
+ *                                  trm_inputs_get(in, "targets"), options);
+ *     }
+ *     trm_node loss(trm_graph *g, trm_node value, const trm_inputs *in, void *unused) {
+ *         return value;
+ *     } */
+
 /* Options of a language model. Zero means the default; functions accept NULL for all zeros. */
 typedef struct trm_language_options {
     int64_t layers;      /* 0 = 12 */
@@ -115,7 +128,8 @@ typedef struct trm_language_options {
 TRM_API TRM_MUST_USE trm_status trm_language_size(const char *model, const char *size,
                                                   trm_language_options *options, trm_error *err);
 /* Returns whether the model predicts masked tokens (bert) instead of the next ones: its targets are
- * the tokens at masked positions (trm_text_options.masking), and it generates no text.
+ * the tokens at masked positions (trm_text_options.masking), and it generates no text. False for a
+ * name that is no language model.
  *   threads  any */
 TRM_API bool trm_language_is_masked(const char *model);
 /* Replaces the zeros of *options by the model's defaults.
@@ -263,7 +277,7 @@ TRM_API trm_node trm_network_build(trm_graph *graph, const char *name, trm_node 
 /* A model of trireme/train.h. */
 typedef struct trm_model trm_model;
 
-/* Options of a generator. Zero means the default, except for `model`. */
+/* Options of a generator. Zero means the default, except for `model`. Borrowed during the call. */
 typedef struct trm_generator_options {
     const char *model;                   /* name of the language model (gpt2, llama, moe) */
     const trm_language_options *network; /* options that it was built with; NULL = all zeros */

@@ -110,8 +110,9 @@ TRM_API TRM_MUST_USE trm_status trm_mesh_ranks(const char *mesh, int32_t *ranks,
  *            block: plans of strict determinism only
  *            wire, sync_batch_norm (1 or all), and shard_optimizer, which is on for ranks of one
  *            host; over several hosts each rank updates a slice and gathers the others
- *   errors   INVALID (names, meshes, links, plan, with what was expected), NOMEM, CANCELLED (`stop`),
- *            those of the network
+ *   errors   INVALID (names, meshes, links, a plan of another graph, with what was expected), CORRUPT
+ *            (split.plan, with line, found and expected), NOMEM, CANCELLED (`stop`), those of the
+ *            network
  *   owns     caller: trm_planner_destroy(*out); `model`, its data and contexts are borrowed until
  *            then */
 TRM_API TRM_MUST_USE trm_status trm_planner_create(const trm_model_options *model,

@@ -367,7 +367,9 @@ TRM_API void trm_ps_client_destroy(trm_ps_client *client);
 /* Returns the number of this worker's next batch: after a restart, after those that the servers
  * have received. */
 TRM_API int64_t trm_ps_client_next_batch(const trm_ps_client *client);
-/* Declares a table on all servers. Workers declare the same tables in the same order.
+/* Declares a table on all servers. Workers declare the same tables in the same order. Of a table
+ * that is there, the servers compare width, type, seed, staleness, placement and the kinds of rule,
+ * initial values and admission; the other options are those of the first declaration.
  *   param    table: its number, written
  *   errors   INVALID (options; another worker has declared it differently), those of
  *            trm_ps_pull_wait */
@@ -413,7 +415,7 @@ TRM_API TRM_MUST_USE trm_status trm_ps_batch_add(trm_ps_batch *batch, int32_t ta
 TRM_API TRM_MUST_USE trm_status trm_ps_pull_start(trm_ps_batch *batch, trm_error *err);
 /* Waits for a pull and writes the rows of all slices.
  *   errors   TIMEOUT (naming the server, or the workers that a bound waits for), PEER, INVALID,
- *            CANCELLED (options.stopped), NOMEM */
+ *            CORRUPT (a malformed answer), CANCELLED (options.stopped), NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_ps_pull_wait(trm_ps_batch *batch, trm_error *err);
 
 /* Reads the present rows, without waiting for a staleness bound and without counting as a batch.

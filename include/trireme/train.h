@@ -49,8 +49,9 @@ extern "C" {
 
 /* The fields of a batch as inputs of a graph. */
 typedef struct trm_inputs trm_inputs;
-/* Returns the input of this name ("image", "label"). If the dataset has no such field, returns
- * TRM_NO_NODE, and the graph keeps an error that lists the fields. */
+/* Returns the input of this name ("image", "label"), of the type and shape that the field has in a
+ * batch of the dataset. If the dataset has no such field, returns TRM_NO_NODE, and the graph keeps
+ * an error that lists the fields. */
 TRM_API trm_node trm_inputs_get(const trm_inputs *inputs, const char *name);
 
 /* Adds the network from inputs to logits and returns the logits. Called once for the training graph
@@ -107,7 +108,7 @@ typedef struct trm_learning_rate {
     double power;         /* POLYNOMIAL: exponent; 0 = 1 */
     int64_t warmup_steps; /* steps of linear rise from warmup_start to base; 0 = none */
     double warmup_start;  /* rate at the start of warm-up */
-    int64_t total_steps;  /* 0 = the steps of the training call */
+    int64_t total_steps;  /* 0 = the global step at which the training call is to end */
 } trm_learning_rate;
 /* Returns the rate of the update that makes global step `step` + 1 (the first has step 0). Warm-up
  * step s of w has start + (base - start) * (s + 1) / w; decay progresses over the steps after
@@ -184,13 +185,15 @@ typedef enum trm_elastic_batch {
     TRM_ELASTIC_BATCH_RANK
 } trm_elastic_batch;
 
-/* Options of a model. Zero means the default, except for network, data and learning_rate.base. */
+/* Options of a model. Zero means the default, except for network, data and, unless evaluation_only,
+ * learning_rate.base. */
 typedef struct trm_model_options {
     trm_network network;   /* adds the network; must be given */
     void *network_context; /* for `network`; must outlive the model, as must loss_context */
     trm_loss loss;         /* NULL = trm_loss_softmax */
     void *loss_context;    /* for `loss` */
-    /* dataset with the shapes of the inputs, usually the training set; borrowed during the call */
+    /* dataset with the shapes of the inputs, usually the training set; a model that only loads and
+     * generates needs one, too, of any content (trm_dataset_arrays). Borrowed during the call */
     trm_dataset *data;
     trm_learning_rate learning_rate; /* schedule */
     /* how the model computes: optimiser, precision, threads, memory, ranks (trireme/exec.h). With
@@ -378,13 +381,15 @@ typedef struct trm_callback {
 /* The most callbacks of a training call. */
 #define TRM_MAX_CALLBACKS 16
 
-/* Options of one training call. */
+/* Options of one training call. Zero means the default, except for `data` and an end of training:
+ * until_epoch, until_step or both, of which the first that is reached counts. */
 typedef struct trm_train_options {
-    trm_dataset *data; /* training set */
+    /* training set, read from the model's position on; borrowed during the call */
+    trm_dataset *data;
     /* end of training, in epochs of the model's whole life: a model that has done 3 epochs trains 2
      * more with until_epoch 5, and none with 3. 0 = no such limit */
     int64_t until_epoch;
-    int64_t until_step; /* or in steps of the model's whole life; 0 = no such limit */
+    int64_t until_step; /* in steps of the model's whole life; 0 = no such limit */
     bool sink; /* sink mode: on_step_end runs once an epoch, not after each step; same bits */
     /* file for the timeline of this call as Chrome trace JSON (ui.perfetto.dev shows it): kernels,
      * waiting, communication, batches; a process a rank, the first 400,000 events of each, written
@@ -402,7 +407,8 @@ typedef struct trm_train_options {
 TRM_API TRM_MUST_USE trm_status trm_model_train(trm_model *model, const trm_train_options *options,
                                                 trm_error *err);
 
-/* Returns the steps of an epoch of `data`, with the model's accumulation. */
+/* Returns the steps of an epoch of `data`, with the model's accumulation. Shards the data over the
+ * model's ranks, as trm_model_train does; 0 if the pipeline does not check. */
 TRM_API int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data);
 
 /* ---- checkpoints ---------------------------------------------------------------------------- */

@@ -394,7 +394,7 @@ class trm_tensor(Structure):
 
 class trm_optimizer_options(Structure):
     """kind: the rule
-    momentum: MOMENTUM, NESTEROV, LARS; 0 = none
+    momentum: MOMENTUM, NESTEROV, LARS; 0 = none. Unused by other rules
     beta1: ADAM, LAZY_ADAM; 0 = 0.9, 0.999
     beta2: ADAM, LAZY_ADAM; 0 = 0.9, 0.999
     epsilon: 0 = ADAM, LAZY_ADAM 1e-8; LARS 1e-9; else 1e-10
@@ -829,7 +829,7 @@ class trm_experts(Structure):
 class trm_pool_options(Structure):
     """kernel: height, width of the window
     stride: height, width; 0 = kernel
-    pad: top, bottom, left, right; padding never is the maximum
+    pad: top, bottom, left, right, each below the kernel's; padding never is the maximum
     count_padding: average pooling divides by the whole window; false: by the elements inside the image
     """
 
@@ -933,7 +933,7 @@ class trm_exec_options(Structure):
     parameters_of: executor whose parameters and states this one uses (evaluation); NULL = its own. Must outlive this one
     keep_casts: evaluation graphs: conversions of parameters to bfloat16 are made in the first run and kept, until trm_exec_write. With `parameters_of` the parameters may not change; that executor's kept conversions serve this one, if it has them all
     updated_elsewhere: parameter servers update the parameters: no slots, and trm_exec_update is refused
-    whole_gradients: all gradients are written, and nothing else into their memory. False: gradients of large matrices over few samples are multiplied inside the update and never written, where no reduction and no caller reads them (trm_exec_ranges); and one process keeps activations in the memory of gradients that are not made yet, so that trm_exec_forward overwrites them
+    whole_gradients: all gradients are written, and nothing else into their memory: for programs that sum the gradients of ranks themselves (trm_exec_ranges). False: gradients of large matrices over few samples are multiplied inside the update and never written, where no reduction and no caller reads them; those of embedding tables have only the rows of the batch; and one process keeps activations in the memory of gradients that are not made yet, so that trm_exec_forward overwrites them
     blocks: strict determinism, the same bits on any number of ranks and threads: number of equal blocks of this rank's batch, or of the whole batch of a split graph; sample i that is fed belongs to block i modulo `blocks`. Sums over samples are made block by block and added in a fixed order. Losses, batch norm and gradients are of the batch of all ranks. Not for operators that mix samples other than by sums, norms and losses. 0 = off. Models use trm_parallel_options.block
     """
 
@@ -948,7 +948,7 @@ class trm_loss_scale_state(Structure):
 
 
 class trm_variable(Structure):
-    """name: "layer1.0.conv1.weight", slots "layer1.0.conv1.weight/momentum"; the exec's
+    """name: "layer1.0.conv1.weight", slots "layer1.0.conv1.weight/momentum". Of MOMENTUM, NESTEROV and LARS: momentum; ADAGRAD: accumulator; ADAM, LAZY_ADAM: m, v; FTRL: n, z. The exec's
     kind: parameter, state or slot
     dtype: of its elements
     shape: of the whole variable, also where a plan cuts it
@@ -1586,7 +1586,7 @@ class trm_learning_rate(Structure):
     power: POLYNOMIAL: exponent; 0 = 1
     warmup_steps: steps of linear rise from warmup_start to base; 0 = none
     warmup_start: rate at the start of warm-up
-    total_steps: 0 = the steps of the training call
+    total_steps: 0 = the global step at which the training call is to end
     """
 
 
@@ -1618,7 +1618,7 @@ class trm_model_options(Structure):
     network_context: for `network`; must outlive the model, as must loss_context
     loss: NULL = trm_loss_softmax
     loss_context: for `loss`
-    data: dataset with the shapes of the inputs, usually the training set; borrowed during the call
+    data: dataset with the shapes of the inputs, usually the training set; a model that only loads and generates needs one, too, of any content (trm_dataset_arrays). Borrowed during the call
     learning_rate: schedule
     exec: how the model computes: optimiser, precision, threads, memory, ranks (trireme/exec.h). With many ranks every call below is collective, each rank reads its own shard of the data, and losses, samples and evaluations are those of all ranks together
     ps: parameter servers: trm_model_train trains on the servers, and trm_model_global_step is theirs, updates by all workers. Weights and position are the servers', so such a model is not saved, resumed or loaded
@@ -1698,9 +1698,9 @@ class trm_callback(Structure):
 
 
 class trm_train_options(Structure):
-    """data: training set
+    """data: training set, read from the model's position on; borrowed during the call
     until_epoch: end of training, in epochs of the model's whole life: a model that has done 3 epochs trains 2 more with until_epoch 5, and none with 3. 0 = no such limit
-    until_step: or in steps of the model's whole life; 0 = no such limit
+    until_step: in steps of the model's whole life; 0 = no such limit
     sink: sink mode: on_step_end runs once an epoch, not after each step; same bits
     profile: file for the timeline of this call as Chrome trace JSON (ui.perfetto.dev shows it): kernels, waiting, communication, batches; a process a rank, the first 400,000 events of each, written by rank 0 at the end of the call (not after an error). NULL = none
     callbacks: up to the first without hooks
@@ -3563,7 +3563,8 @@ FUNCTIONS = {
     'trm_shape_make': (trm_shape, (c_int32, POINTER(c_int64),),
         'rank dim',
         """Makes a shape from an array of dimensions.
-          param    dim: [rank] sizes, outermost first; rank is at most TRM_MAX_RANK
+          param    dim: [rank] sizes, outermost first; with a rank above TRM_MAX_RANK the shape counts -1
+                   elements, and functions that take it refuse it
           threads  any
         """),
     'trm_shape_count': (c_int64, (POINTER(trm_shape),),
@@ -3586,7 +3587,7 @@ FUNCTIONS = {
         """),
     'trm_tensor_bytes': (c_int64, (POINTER(trm_tensor),),
         'tensor',
-        """Returns the bytes of all elements of a tensor.
+        """Returns the bytes of all elements of a tensor; -1 where trm_shape_count gives -1.
           threads  any
         """),
     'trm_log_set_sink': (None, (trm_log_sink, c_void_p, c_int,),
@@ -3972,7 +3973,7 @@ FUNCTIONS = {
         package's ByteLevelBPETokenizer. At least one line is needed. Memory grows with the distinct
         words of the files.
           param    paths: [count]
-          errors   IO, INVALID (a vocabulary below 256 + special_count), NOMEM
+          errors   IO, INVALID (a vocabulary below 256 + special_count), CORRUPT (an empty file), NOMEM
           owns     caller: trm_tokenizer_destroy(*out)
           source   Sennrich et al. 2016
         """),
@@ -4045,8 +4046,8 @@ FUNCTIONS = {
         """),
     'trm_tokens_read': (c_int, (c_char_p, POINTER(trm_tokens), POINTER(trm_error),),
         'path tokens err',
-        """Appends the ids of a file of tokens, nanoGPT's or llm.c's.
-          errors   IO, CORRUPT, NOMEM
+        """Appends the ids of a file of tokens, nanoGPT's or llm.c's. After an error `tokens` is unchanged.
+          errors   IO, CORRUPT, UNSUPPORTED (llm.c's form with ids of 32 bits), NOMEM
           owns     caller: trm_tokens_free(tokens)
         """),
     'trm_dataset_tokens': (c_int, (c_char_p, c_int, POINTER(trm_text_options), POINTER(c_void_p), POINTER(trm_error),),
@@ -4054,7 +4055,7 @@ FUNCTIONS = {
         """Opens files of ids (.bin), nanoGPT's or llm.c's, which are mapped. Ids beyond the vocabulary are
         an error of the batch that has them.
           errors   IO (no such files), CORRUPT (file, place, found and expected), INVALID (a context that
-                   is longer than a part), NOMEM
+                   is longer than a part), UNSUPPORTED (as trm_tokens_read), NOMEM
           owns     caller: trm_dataset_destroy(*out)
         """),
     'trm_dataset_text': (c_int, (c_char_p, c_int, POINTER(trm_text_options), POINTER(c_void_p), POINTER(trm_error),),
@@ -4164,7 +4165,7 @@ FUNCTIONS = {
     'trm_rank_table_entry': (trm_rank_entry, (c_void_p, c_int32,),
         'table rank',
         """Returns the entry of a rank.
-          param    rank: 0 to size - 1
+          param    rank: 0 to size - 1; the entry of another one has rank -1 and empty strings
           owns     strings: the table
         """),
     'trm_rank_table_text': (c_int, (c_void_p, c_bool, POINTER(c_void_p), POINTER(trm_error),),
@@ -4533,7 +4534,7 @@ FUNCTIONS = {
         """),
     'trm_graph_pop_scope': (None, (c_void_p,),
         'graph',
-        """Ends the innermost scope."""),
+        """Ends the innermost scope; without one the graph keeps an error."""),
     'trm_graph_mark_segment': (None, (c_void_p,),
         'graph',
         """Marks the open scope as a segment, for instance a block of a network: with
@@ -4559,7 +4560,9 @@ FUNCTIONS = {
         """),
     'trm_input': (trm_node, (c_void_p, c_char_p, c_int, trm_shape,),
         'graph name dtype shape',
-        """Adds an input that the program feeds by name before each step."""),
+        """Adds an input that the program feeds by name before each step. Its shape is that of a whole batch
+        and does not change; the name is unique in the graph.
+        """),
     'trm_parameter': (trm_node, (c_void_p, c_char_p, trm_shape, c_int,),
         'graph name shape init',
         """Adds a float32 parameter, which training updates. The name is unique in the graph."""),
@@ -4592,7 +4595,8 @@ FUNCTIONS = {
         """Adds a float32 constant of rank 0."""),
     'trm_conv2d': (trm_node, (c_void_p, trm_node, trm_node, trm_node, POINTER(trm_conv_options),),
         'graph x weight bias options',
-        """Adds a convolution: x [N, C, H, W], weight [O, C / groups, KH, KW], bias [O] -> [N, O, H', W'].
+        """Adds a convolution: x [N, C, H, W], weight [O, C / groups, KH, KW], bias [O] -> [N, O, H', W'],
+        H' = (H + pads - dilation (KH - 1) - 1) / stride + 1, rounded down.
           param    bias: TRM_NO_NODE = none
                    options: NULL = stride 1, no padding
         """),
@@ -4684,12 +4688,13 @@ FUNCTIONS = {
         """),
     'trm_max_pool': (trm_node, (c_void_p, trm_node, POINTER(trm_pool_options),),
         'graph x options',
-        """Adds a maximum pooling: [N, C, H, W] -> [N, C, H', W'].
+        """Adds a maximum pooling: [N, C, H, W] -> [N, C, H', W'], H' = (H + pads - kernel) / stride + 1,
+        rounded down.
           param    options: `kernel` must be given
         """),
     'trm_avg_pool': (trm_node, (c_void_p, trm_node, POINTER(trm_pool_options),),
         'graph x options',
-        """Adds an average pooling: [N, C, H, W] -> [N, C, H', W'].
+        """Adds an average pooling: [N, C, H, W] -> [N, C, H', W'], as trm_max_pool.
           param    options: `kernel` must be given
         """),
     'trm_global_avg_pool': (trm_node, (c_void_p, trm_node,),
@@ -4826,7 +4831,7 @@ FUNCTIONS = {
     'trm_softmax_cross_entropy': (trm_node, (c_void_p, trm_node, trm_node, POINTER(trm_xent_options),),
         'graph logits labels options',
         """Adds the mean over rows of -sum(target * log softmax(logits)): logits [N, K], labels int32 [N] ->
-        scalar.
+        scalar. A label outside [0, K) that is not ignored ends the step with TRM_INVALID.
           param    options: NULL = no smoothing, every row counts
         """),
     'trm_linear_cross_entropy': (trm_node, (c_void_p, trm_node, trm_node, trm_node, POINTER(trm_xent_options),),
@@ -4903,7 +4908,9 @@ FUNCTIONS = {
         """),
     'trm_exec_update': (c_int, (c_void_p, c_double, POINTER(trm_error),),
         'exec learning_rate err',
-        """Applies the optimiser to all parameters and readies the gradient range for the next step.
+        """Applies the optimiser to all parameters and readies the gradient range for the next step. It uses
+        the gradients of the last trm_exec_forward_backward, again if it is called twice; before the
+        first one they are 0.
           param    learning_rate: of this update
           errors   INVALID (a graph without a loss, updated_elsewhere, too few accumulated calls,
                    gradients that trm_exec_forward has overwritten),
@@ -4946,7 +4953,7 @@ FUNCTIONS = {
         'exec index data',
         """Copies a variable out in plain layout. Of a cut variable, a rank has its own part and zeros until
         trm_exec_gather.
-          param    index: 0 to trm_exec_variable_count - 1
+          param    index: 0 to trm_exec_variable_count - 1; another one copies nothing
                    data: room for the whole variable
         """),
     'trm_exec_write': (None, (c_void_p, c_int32, c_void_p,),
@@ -4954,7 +4961,7 @@ FUNCTIONS = {
         """Sets a variable from plain layout. Of a cut variable, a rank takes its own part; one that another
         stage of a pipeline has is left out. If there is no memory for that part, the steps that follow
         return NOMEM.
-          param    index: 0 to trm_exec_variable_count - 1
+          param    index: 0 to trm_exec_variable_count - 1; another one sets nothing
                    data: the whole variable
         """),
     'trm_exec_gradient': (c_int, (c_void_p, c_int32, POINTER(c_float), POINTER(trm_error),),
@@ -4969,7 +4976,9 @@ FUNCTIONS = {
         'exec parameters gradients count',
         """Gives all parameters that are not frozen, and their gradients, as one range each, in the order in
         which backward finishes the gradients: the operands of collectives and of the three calls of
-        trireme/dist.h.
+        trireme/dist.h. Elements have the program's own layouts; trm_exec_read and trm_exec_gradient give
+        plain ones. The gradient of an embedding table, of which only rows are updated, is in the range
+        with whole_gradients, else it is 0 there.
           param    count: elements of a range: parameters begin at aligned offsets, with unused elements
                    between them, which are 0 in gradients
           owns     the exec: valid until trm_exec_destroy
@@ -5077,7 +5086,8 @@ FUNCTIONS = {
     'trm_context_set': (c_int, (c_void_p, c_char_p, c_char_p, POINTER(trm_error),),
         'context name value err',
         """Sets one option; strings are copied. Words and truth values may be in upper or lower case.
-          errors   INVALID (no such option, with the nearest name; a value outside of its range)
+          errors   INVALID (no such option, with the nearest name; a value outside of its range),
+                   UNSUPPORTED (another value of an option that can only have one, with the reason)
         """),
     'trm_context_get': (c_char_p, (c_void_p, c_char_p,),
         'context name',
@@ -5169,7 +5179,8 @@ FUNCTIONS = {
     'trm_language_is_masked': (c_bool, (c_char_p,),
         'model',
         """Returns whether the model predicts masked tokens (bert) instead of the next ones: its targets are
-        the tokens at masked positions (trm_text_options.masking), and it generates no text.
+        the tokens at masked positions (trm_text_options.masking), and it generates no text. False for a
+        name that is no language model.
           threads  any
         """),
     'trm_language_complete': (c_int, (c_char_p, POINTER(trm_language_options), POINTER(trm_error),),
@@ -5365,7 +5376,7 @@ FUNCTIONS = {
           param    options: NULL = defaults
           errors   END (no checkpoint or no folder there: start afresh), CORRUPT (only damaged ones:
                    file, block and offset of the newest), INVALID (no checkpoint of this name, or not a
-                   folder), IO, NOMEM
+                   folder), UNSUPPORTED (a checkpoint of another version), IO, NOMEM
           owns     caller: trm_checkpoint_close(*out)
         """),
     'trm_checkpoint_close': (None, (c_void_p,),
@@ -5661,7 +5672,9 @@ FUNCTIONS = {
         """),
     'trm_ps_client_table': (c_int, (c_void_p, POINTER(trm_table_options), POINTER(c_int32), POINTER(trm_error),),
         'client options table err',
-        """Declares a table on all servers. Workers declare the same tables in the same order.
+        """Declares a table on all servers. Workers declare the same tables in the same order. Of a table
+        that is there, the servers compare width, type, seed, staleness, placement and the kinds of rule,
+        initial values and admission; the other options are those of the first declaration.
           param    table: its number, written
           errors   INVALID (options; another worker has declared it differently), those of
                    trm_ps_pull_wait
@@ -5711,7 +5724,7 @@ FUNCTIONS = {
         'batch err',
         """Waits for a pull and writes the rows of all slices.
           errors   TIMEOUT (naming the server, or the workers that a bound waits for), PEER, INVALID,
-                   CANCELLED (options.stopped), NOMEM
+                   CORRUPT (a malformed answer), CANCELLED (options.stopped), NOMEM
         """),
     'trm_ps_read': (c_int, (c_void_p, POINTER(trm_error),),
         'batch err',
@@ -5851,8 +5864,9 @@ FUNCTIONS = {
         """),
     'trm_inputs_get': (trm_node, (c_void_p, c_char_p,),
         'inputs name',
-        """Returns the input of this name ("image", "label"). If the dataset has no such field, returns
-        TRM_NO_NODE, and the graph keeps an error that lists the fields.
+        """Returns the input of this name ("image", "label"), of the type and shape that the field has in a
+        batch of the dataset. If the dataset has no such field, returns TRM_NO_NODE, and the graph keeps
+        an error that lists the fields.
         """),
     'trm_loss_softmax': (trm_node, (c_void_p, trm_node, c_void_p, c_void_p,),
         'graph logits inputs context',
@@ -5970,7 +5984,9 @@ FUNCTIONS = {
         """),
     'trm_model_epoch_steps': (c_int64, (c_void_p, c_void_p,),
         'model data',
-        """Returns the steps of an epoch of `data`, with the model's accumulation."""),
+        """Returns the steps of an epoch of `data`, with the model's accumulation. Shards the data over the
+        model's ranks, as trm_model_train does; 0 if the pipeline does not check.
+        """),
     'trm_model_save': (c_int, (c_void_p, c_void_p, POINTER(trm_error),),
         'model writer err',
         """Saves the whole state as directory/ckpt-STEP (trireme/io.h): parameters and states in part
@@ -6174,8 +6190,9 @@ FUNCTIONS = {
                    block: plans of strict determinism only
                    wire, sync_batch_norm (1 or all), and shard_optimizer, which is on for ranks of one
                    host; over several hosts each rank updates a slice and gathers the others
-          errors   INVALID (names, meshes, links, plan, with what was expected), NOMEM, CANCELLED (`stop`),
-                   those of the network
+          errors   INVALID (names, meshes, links, a plan of another graph, with what was expected), CORRUPT
+                   (split.plan, with line, found and expected), NOMEM, CANCELLED (`stop`), those of the
+                   network
           owns     caller: trm_planner_destroy(*out); `model`, its data and contexts are borrowed until
                    then
         """),

@@ -101,7 +101,9 @@ class ExecMethods:
         call(_c.trm_exec_forward, self.handle)
 
     def update(self, learning_rate: float) -> Any:
-        """Applies the optimiser to all parameters and readies the gradient range for the next step.
+        """Applies the optimiser to all parameters and readies the gradient range for the next step. It uses
+        the gradients of the last forward_backward(), again if it is called twice; before the
+        first one they are 0.
           param    learning_rate: of this update
           errors   INVALID (a graph without a loss, updated_elsewhere, too few accumulated calls,
                    gradients that forward() has overwritten),

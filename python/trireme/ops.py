@@ -46,7 +46,8 @@ def update_all_rows(parameter: Value) -> Node:
 
 def conv2d(x: Value, weight: Value, bias: Optional[Value] = None, *, stride: Any = None, dilation: Any = None,
            pad: Any = None, groups: Any = None) -> Node:
-    """Adds a convolution: x [N, C, H, W], weight [O, C / groups, KH, KW], bias [O] -> [N, O, H', W'].
+    """Adds a convolution: x [N, C, H, W], weight [O, C / groups, KH, KW], bias [O] -> [N, O, H', W'],
+    H' = (H + pads - dilation (KH - 1) - 1) / stride + 1, rounded down.
       param    bias: None = none
 
     stride: height, width; 0 = 1
@@ -188,24 +189,25 @@ def mixture_of_experts(x: Value, *, router: Value, up: Value, gate: Any = None, 
 
 
 def max_pool(x: Value, *, kernel: Any = None, stride: Any = None, pad: Any = None, count_padding: Any = None) -> Node:
-    """Adds a maximum pooling: [N, C, H, W] -> [N, C, H', W'].
+    """Adds a maximum pooling: [N, C, H, W] -> [N, C, H', W'], H' = (H + pads - kernel) / stride + 1,
+    rounded down.
       param    options: `kernel` must be given
 
     kernel: height, width of the window
     stride: height, width; 0 = kernel
-    pad: top, bottom, left, right; padding never is the maximum
+    pad: top, bottom, left, right, each below the kernel's; padding never is the maximum
     count_padding: average pooling divides by the whole window; false: by the elements inside the image
     """
     return operate('trm_max_pool', x, dict(kernel=kernel, stride=stride, pad=pad, count_padding=count_padding))
 
 
 def avg_pool(x: Value, *, kernel: Any = None, stride: Any = None, pad: Any = None, count_padding: Any = None) -> Node:
-    """Adds an average pooling: [N, C, H, W] -> [N, C, H', W'].
+    """Adds an average pooling: [N, C, H, W] -> [N, C, H', W'], as trm_max_pool.
       param    options: `kernel` must be given
 
     kernel: height, width of the window
     stride: height, width; 0 = kernel
-    pad: top, bottom, left, right; padding never is the maximum
+    pad: top, bottom, left, right, each below the kernel's; padding never is the maximum
     count_padding: average pooling divides by the whole window; false: by the elements inside the image
     """
     return operate('trm_avg_pool', x, dict(kernel=kernel, stride=stride, pad=pad, count_padding=count_padding))
@@ -413,7 +415,7 @@ def softmax(x: Value) -> Node:
 def softmax_cross_entropy(logits: Value, labels: Value, *, label_smoothing: Any = None, use_ignore_index: Any = None,
                           ignore_index: Any = None, bias: Any = None) -> Node:
     """Adds the mean over rows of -sum(target * log softmax(logits)): logits [N, K], labels int32 [N] ->
-    scalar.
+    scalar. A label outside [0, K) that is not ignored ends the step with TRM_INVALID.
 
     label_smoothing: weight of the uniform distribution in the target, 0 to 1
     use_ignore_index: rows whose label is ignore_index do not count
