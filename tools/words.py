@@ -6,7 +6,7 @@ Usage: words.py ROOT
 
 Texts are the pages (*.md, docs/man) and the comments of all sources. A name that begins with trm_, trmi_, TRM_, TRMI_ or app_
 must stand in some code, and so must a name of several words beside an arrow in a comment of a .c file (a drawing of calls), unless a file is
-called so; a path must be a file, from the root, src/ or include/; a test that a page names must be one,
+called so; a path must be a file, from the root, src/ or include/, and a source that a comment names alone must be one; a test that a page names must be one,
 and its cases, behind a colon, must begin as they are named; a link of a page must lead to a file, and to a heading in it.
 No text has nobody, everybody or whoever as its subject.
 The tag of a function's errors is `errors`, in sources too.
@@ -26,6 +26,8 @@ ROOMS = 'base|data|graph|models|plan|comm|ps|exec|save|train|app'
 NAME = re.compile(r'\b(?:trmi?|TRMI?|app)_[A-Za-z0-9_]*[A-Za-z0-9]\b(?!\*)')
 DRAWN = [re.compile(r'->\s*([a-z]+(?:_[a-z0-9]+)+)\b'), re.compile(r'(?<![\w/.])([a-z]+(?:_[a-z0-9]+)+)(?:\(\))?\s*-{1,2}>')]
 PATH = re.compile(r'(?<![\w/.$~-])(?:src/)?(?:' + ROOMS + r'|trireme|tests|tools|bench|docs|examples|cmake)/[\w./*-]*\.(?:c|h|def|sh|py|js|md|cmake)\b')
+ALONE = re.compile(r'(?<![\w/.*<>-])([a-z]\w*\.(?:c|h))\b(?!\.)')
+ELSEWHERE = re.compile(r'llm\.c|llama2\.c|page_files\.c|x(_\w+)?\.[ch]')  # other projects; made by the build; any file
 TEST = re.compile(r'\b(' + ROOMS + r'|script|fuzz)/(\w+_(?:test|fuzz))\b(?!\.)((?:: ?\w+(?:, \w+)*)?)')
 LINK = re.compile(r'\]\(([^)\s#:]*)(?:#([^)\s]*))?\)')
 RATE = re.compile(r'\d (?:images|samples|tokens)/s\b')  # a measurement
@@ -106,7 +108,8 @@ def main():
         sys.exit(__doc__)
     root, bad = sys.argv[1], []
     texts, known, sources = {}, set(PLACEHOLDERS), {}
-    stems = {os.path.basename(name).split('.')[0] for name in files(root)}
+    names = {os.path.basename(name) for name in files(root)}
+    stems = {name.split('.')[0] for name in names}
     for name in files(root):
         if name.endswith(('.c', '.h', '.def')):
             sources[name] = read(root, name)
@@ -129,6 +132,7 @@ def main():
             drawn = [] if page or not name.endswith('.c') else [word for form in DRAWN for word in form.findall(line)]
             bad += [f'{where}: no code has {word}' for word in drawn if word not in known and word not in stems]
             bad += [f'{where}: no file {path}' for path in PATH.findall(line) if not ANY_FILE.search(path) and not exists(root, path)]
+            bad += [f'{where}: no file {file}' for file in ALONE.findall(line) if not page and file not in names and not ELSEWHERE.fullmatch(file)]
             if name.endswith('.md'):
                 bad += [f'{where}: the link leads nowhere: {link}#{title}' for link, title in LINK.findall(line) if not leads(root, name, link, title, texts)]
             if name.startswith('docs/') and not name.startswith(('docs/reference/figures', 'docs/internals/notes/')):

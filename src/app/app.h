@@ -198,7 +198,7 @@ bool app_help_family(const app_command *commands, const char *family, const char
 int app_run_help(app_context *app);
 int app_run_version(app_context *app);
 
-/* ---- datasets (pipeline.c) ------------------------------------------------------------------- */
+/* ---- datasets (app/models/dataset.c) --------------------------------------------------------- */
 
 /* Checks that --data is given.
  *   errors  INVALID */

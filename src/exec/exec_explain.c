@@ -108,7 +108,7 @@ static void put_step(trmi_report *r, const trm_program *p, int32_t index) {
                      trmi_string("algorithm", step->algorithm));
 }
 
-/* Says the summary of memory and times. */
+/* Writes the summary of memory and times. */
 static void say_summary(trmi_report *r, const trm_program *p) {
     int32_t reorders = 0, fused = 0;
     for (int32_t i = 0; i < p->steps_count; i++) {

@@ -252,7 +252,7 @@ typedef struct change_times {
     double begin, ends[CHANGE_PARTS];
 } change_times;
 
-/* Tells callbacks and log of the new epoch. */
+/* Reports the new epoch to callbacks and log. */
 static void report_epoch(trmi_run *r, int64_t newest, const change_times *times) {
     trmi_elastic_model *e = r->model->elastic;
     trm_elastic_get_membership(e->job, &r->membership);

@@ -363,7 +363,7 @@ static trm_status recall_language_folder(app_context *app, const char *name, con
     return TRM_OK;
 }
 
-/* Says what a Hugging Face folder of this model needs beside the weights. */
+/* Sets the options that a Hugging Face folder of this model needs beside the weights. */
 static void set_language_folder(const app_network *network, trm_huggingface_options *out) {
     out->network = &network->language.options;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/simd/vec.h: a vector of floats as wide as the including file's flags allow, so that a kernel
- * is written once and built three times:
+/* base/simd/vec.h: a vector of floats as wide as the flags of the compiler allow, so that a kernel
+ * file is written once and compiled for each instruction set (cmake/TriremeKernels.cmake):
  *
- *      relu_body.h  (uses vf)  <-- relu_plain.c   vf = float      VL = 1
- *                              <-- relu_avx2.c    vf = __m256     VL = 8
- *                              <-- relu_avx512.c  vf = __m512     VL = 16
+ *      x_kernels.c  (uses vf)  --> plain     vf = float      VL = 1
+ *                              --> AVX2      vf = __m256     VL = 8
+ *                              --> AVX-512   vf = __m512     VL = 16
  *
  * Every function has an obvious meaning per lane. `_n` forms touch only the first n < VL elements
  * of memory (lanes beyond are 0). Halves (`bf`) are bfloat16 in memory, rounded to nearest even.

@@ -33,7 +33,7 @@ typedef struct trmi_signs_options {
  * give_up: TIMEOUT, which names what the caller has been doing.
  *   errors  NOMEM    owns  *out: the caller, trmi_signs_stop */
 trm_status trmi_signs_start(const trmi_signs_options *options, trmi_signs **out, trm_error *err);
-/* Says what the caller does from now on ("searching plans"; static), and counts it.
+/* Notes the activity that the caller begins ("searching plans"; static), and counts it.
  * signs NULL: nothing. */
 void trmi_signs_note(trmi_signs *signs, const char *what);
 /* Begin and end the caller's turn to communicate. signs NULL: there is no thread. */

@@ -96,7 +96,7 @@ static trm_status open_blocks(trm_exec *exec, trm_exec_options *options, bool *a
     return TRM_OK;
 }
 
-/* Tells the compiler the number of blocks, and which gradients it must keep whole. */
+/* Sets the number of blocks and the gradients to be kept whole in the options of the compiler. */
 static trm_status plan_blocks(trm_exec *exec, const trm_graph *graph,
                               const trm_exec_options *options, trmi_plan_options *plan,
                               trm_error *err) {

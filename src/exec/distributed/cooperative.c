@@ -41,7 +41,8 @@ static trm_status open_cooperative(trm_exec *exec, trm_exec_options *options, bo
     return TRM_OK;
 }
 
-/* Tells the compiler how many ranks compute cooperative gradients, and of which operators. */
+/* Sets the number of ranks that compute cooperative gradients, and of which operators, in the
+ * options of the compiler. */
 static trm_status plan_cooperative(trm_exec *exec, const trm_graph *graph,
                                    const trm_exec_options *options, trmi_plan_options *plan,
                                    trm_error *err) {

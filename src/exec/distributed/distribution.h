@@ -63,7 +63,7 @@ typedef struct trmi_distribution {
      * *options. Not called for ways that come later when an earlier one fails.
      *   errors  INVALID: options that do not fit each other */
     trm_status (*open)(trm_exec *exec, trm_exec_options *options, bool *active, trm_error *err);
-    /* Tells the compiler, before the program is made, what to make of the graph (*plan). */
+    /* Changes the options of the compiler (*plan) before it makes the program. */
     trm_status (*plan)(trm_exec *exec, const trm_graph *graph, const trm_exec_options *options,
                        trmi_plan_options *plan, trm_error *err);
     /* May move buffers between arenas: the program is made, and no memory is taken yet. */

@@ -114,9 +114,9 @@ static trm_status open_ranks(trm_exec *exec, trm_exec_options *given, bool *acti
     return find_crowding(exec, err);
 }
 
-/* Tells the compiler that sums over ranks need whole gradients. In split graphs gradients that no
- * sum needs may stay in factors (x and dy, multiplied inside the update), and messages begin ahead
- * where they travel while steps compute. */
+/* Sets whole gradients in the options of the compiler: sums over ranks need them. In split graphs
+ * gradients that no sum needs may stay in factors (x and dy, multiplied inside the update), and
+ * messages begin ahead where they travel while steps compute. */
 static trm_status plan_ranks(trm_exec *exec, const trm_graph *graph,
                              const trm_exec_options *options, trmi_plan_options *plan,
                              trm_error *err) {

@@ -29,7 +29,7 @@ typedef struct trmi_range {
     bool always_zero;     /* zero on all ranks: nothing travels (zero_gradients.c) */
     int64_t *counts;      /* [size] slices, with shard_optimizer */
     bool summed;          /* already, on every rank: nothing travels */
-    /* the ranks make their slices of it together: nothing travels (parallel_cooperative.c) */
+    /* the ranks make their slices of it together: nothing travels (cooperative.c) */
     bool cooperative;
     trm_comm *comm; /* of all ranks; split graphs: of those that hold the same parameters */
     char name[40];  /* "gradients 2/7 fc.weight": of the first parameter, for reports */

@@ -141,7 +141,8 @@ static int64_t untouched_slots(const trm_exec *exec) {
            elements * trmi_update_slots(exec->update) * (int64_t)sizeof(float);
 }
 
-/* Tells the optimiser which blocks this rank updates, and how norms are summed over the ranks. */
+/* Sets the blocks that this rank updates, and the function that sums norms over the ranks, in the
+ * optimiser. */
 static trm_status begin_slices(trm_exec *exec, trm_error *err) {
     (void)err;
     const trmi_parallel *p = trmi_parallel_of(exec);

@@ -60,7 +60,7 @@ trm_status trmi_split_prepare(struct trm_exec *exec, trm_error *err);
 /* Completes the plan for this graph, before the program is made. Collective when it is searched. */
 trm_status trmi_split_complete(struct trm_exec *exec, const trm_graph *graph,
                                const trmi_plan_options *options, trm_error *err);
-/* Says what operators without a rule cost, which run whole on every rank. */
+/* Logs the cost of the operators that have no rule and run whole on every rank. */
 void trmi_split_warn(const struct trm_exec *exec, const trmi_partition_report *report);
 /* Adds plan, seed and exchanges, which must agree between the ranks of a split program, to `hash`.
  */

@@ -63,7 +63,7 @@ static trm_status run_send(const trmi_kernel *k, const trmi_kernel_env *env, trm
                : start_message(m->exec, m->edge, slot, false, err);
 }
 
-/* Asks for messages of the peer of edge `e` up to message `micro` of it. */
+/* Starts to receive the messages of the peer of edge `e`, up to message `micro` of that edge. */
 static trm_status ask_for(trm_exec *exec, int32_t e, int32_t micro, trm_error *err) {
     trmi_stages *s = trmi_stages_of(exec);
     trmi_stage_peer *peer = &s->peers[exec->program->staged->edges[e].from % s->options.stages];

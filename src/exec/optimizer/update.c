@@ -418,8 +418,8 @@ static void run_table(const block_pass *pass) {
     run_pass(pass, begin, end - begin, &no_copy);
 }
 
-/* Tells the watcher of the piece that begins at element `at` of a block. count: what the run can
- * copy of it. Returns where it does. */
+/* Calls the watcher, if there is one, for the piece that begins at element `at` of a block. count:
+ * elements of the piece that the run can copy. Returns where the run copies them to. */
 static trmi_update_old watch_piece(const trmi_update *u, int64_t block, int64_t at, int64_t count) {
     return u->watcher == NULL
                ? no_copy

@@ -158,10 +158,10 @@ bool trmi_update_in_second(const trmi_update *update);
 /* Returns the bytes from the slots of element `at` in the first half to those in the second; 0:
  * they take no turns. */
 int64_t trmi_update_turn_bytes(const trmi_update *update, int64_t at);
-/* Says that the caller will write slots of blocks that this rank does not update. Gives back the
- * pages of those that it has written where slots were before. */
+/* Prepares the slots of blocks that this rank does not update, which the caller will write: gives
+ * back the pages that it has written where the slots were before. */
 void trmi_update_begin_gather(trmi_update *update);
-/* Says that slots of those blocks are not read any more: gives their pages back. */
+/* Gives back the pages of the slots of those blocks, which the caller does not read any more. */
 void trmi_update_drop_gathered(trmi_update *update);
 
 /* ---- copies of what an update changes -------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The language models by name, and their options (language.h). gpt2.c, llama.c, moe.c and bert.c
- * have a row each: defaults, published sizes, checks, and the function that builds the states.
+/* The language models by name, and their options (language.h). gpt2.c (gpt2 and moe), llama.c and
+ * bert.c have a row for each: defaults, published sizes, checks, and the function that builds the
+ * states.
  *
  *   options of the caller --complete_options--> all numbers --check_options--> add_states
  *      network      logits of all tokens

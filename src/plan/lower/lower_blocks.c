@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tells the steps of a program whose samples lie in equal blocks (strict determinism) what
+/* Writes into the steps of a program whose samples lie in equal blocks (strict determinism) what
  * plan/passes/mark_blocks.c has found in its graph: which steps sum over samples, of how many
  * blocks they have samples, and how far apart blocks lie in their inputs and outputs. */
 #include "plan/passes/pass.h"

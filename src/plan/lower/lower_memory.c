@@ -155,7 +155,7 @@ static void place_parameters(trm_program *p) {
  * is SCRATCH, which steps find in the caches. */
 enum { OWN_SCRATCH = 32 << 20 };
 
-/* Asks the back-end for the scratch of all steps, and gives large ones buffers. Aliases must be
+/* Gets the scratch of all steps from the back-end, and gives large ones buffers. Aliases must be
  * known: a step in place may need other scratch. */
 static trm_status add_scratch(trm_program *p, const trmi_target *target, trm_error *err) {
     int64_t shared = 0, capacity = p->buffers_count;

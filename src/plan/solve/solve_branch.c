@@ -35,9 +35,8 @@ typedef struct branch {
     double best_cost;
 } branch;
 
-/* A level of the tree: the graph after fixing one more node. */
+/* A level of the tree: the graph with one more node fixed. */
 typedef struct level level;
-/* One level of the tree: the graph with one more node fixed. */
 struct level {
     trmi_solve_work *work;
     const level *above;

@@ -367,7 +367,7 @@ trm_status trmi_batch_deduplicate(trm_ps_batch *batch, trm_error *err);
  *   errors  INVALID: servers that are not synchronous or lend samples, or a narrow wire */
 trm_status trmi_batch_set_blocks(trm_ps_batch *batch, const trmi_push_blocks *blocks,
                                  trm_error *err);
-/* Says that the lookups of the slice added last lie by blocks.
+/* Marks the slice that was added last: its lookups lie by blocks.
  *   errors  INVALID: their number is no multiple of the blocks; another slice has the same table */
 trm_status trmi_batch_by_blocks(trm_ps_batch *batch, trm_error *err);
 /* Makes a unique for each key of each block, in place of one for each key, before a push with a sum

@@ -91,8 +91,8 @@ static trm_status join_server(trm_ps_client *client, trmi_server_connection *pee
     }
 }
 
-/* Tells all servers that not all of them have a batch of the earlier life. PENDING: some have
- * applied it and start again, to go back to the rows before it. */
+/* Sends all servers the order to give up a batch of the earlier life, which not all of them have.
+ * PENDING: some have applied it and start again, to go back to the rows before it. */
 static trm_status send_servers_back(trm_ps_client *client, int64_t batch, trm_error *err) {
     const trmi_ps_note note = {.value = {TRMI_ORDER_BEGINS, batch, 2}};
     bool some = false;
@@ -104,9 +104,10 @@ static trm_status send_servers_back(trm_ps_client *client, int64_t batch, trm_er
     return some ? TRM_PENDING : TRM_OK;
 }
 
-/* Asks a server what it has of a batch of the earlier life, until the batch is in no step that is
- * being logged. With batch 0 the server first takes what the earlier life has sent: its connection
- * ends when the process does. Where its host has gone no end comes, so that the wait is limited. */
+/* Requests from a server what it has of a batch of the earlier life, until the batch is in no step
+ * that is being logged. With batch 0 the server first takes what the earlier life has sent: its
+ * connection ends when the process does. Where its host has gone no end comes, so that the wait is
+ * limited. */
 static trm_status ask_for_batch(trm_ps_client *client, trmi_server_connection *peer, int64_t batch,
                                 int64_t *here, trm_error *err) {
     trmi_ps_note note = {.value = {TRMI_ORDER_BEGINS, batch}};

@@ -223,9 +223,8 @@ static trm_status evaluate_if_new(evaluator *j, trm_job_result *out, double *sai
     return evaluate_newest(j, out, err);
 }
 
-/* Asks the servers, at most every two seconds until they have answered once, whether their
- * model_dir
- * is this evaluator's.   errors  INVALID: it is another one */
+/* Compares the model_dir of the servers with this evaluator's, with a request at most every two
+ * seconds until the servers have answered once.   errors  INVALID: it is another one */
 static trm_status compare_folder(trm_estimator *e, bool *met, double *asked, trm_error *err) {
     double now = trmi_os_now();
     if (*met || now - *asked < 2) {

@@ -61,7 +61,7 @@ static void put_plan(const trm_estimator *e, trmi_report *r) {
         trmi_int("cache_rows", s->training.cache_rows));
 }
 
-/* Says the run configuration. */
+/* Writes the run configuration. */
 static void say_config(const trm_estimator *e, trmi_report *r) {
     const trm_run_config *c = &e->config;
     trmi_report_say(r, c->model_dir == NULL ? "model_dir: (none)"
@@ -90,7 +90,7 @@ static void say_config(const trm_estimator *e, trmi_report *r) {
     }
 }
 
-/* Says the plan: role, servers, evaluator, configuration. */
+/* Writes the plan: role, servers, evaluator, configuration. */
 static void say_plan(const trm_estimator *e, trmi_report *r) {
     trmi_report_say(r, "this process: [role]%s");
     if (e->trainer > 0 || (e->has_roles && e->role <= TRM_ROLE_CHIEF)) {

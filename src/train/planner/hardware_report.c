@@ -255,7 +255,7 @@ static void put_curve(trmi_report *r, const trm_hardware_plan *p) {
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Says the parts of the step that take at least 0.1 %, largest first. */
+/* Writes the parts of the step that take at least 0.1 %, largest first. */
 static void say_parts(trmi_report *r, const trmi_step_cost *cost) {
     bool told[TRMI_PARTS] = {false};
     for (int n = 0; n < TRMI_PARTS; n++) {
@@ -275,7 +275,7 @@ static void say_parts(trmi_report *r, const trmi_step_cost *cost) {
     }
 }
 
-/* Says what keeps the step from being shorter: memory, and the largest part that is no product. */
+/* Writes what limits the step: memory, and the largest part that is no product. */
 static void say_limit(trmi_report *r, const trm_hardware_plan *p) {
     const trmi_step_cost *cost = &p->found.best.cost;
     double free = p->found.unlimited.cost.seconds;
@@ -296,7 +296,7 @@ static void say_limit(trmi_report *r, const trm_hardware_plan *p) {
     trmi_report_say(r, "\n");
 }
 
-/* Says the given plan and where the best one saves time. */
+/* Writes the given plan and where the best one saves time. */
 static void say_given(trmi_report *r, const trm_hardware_plan *p) {
     const trmi_step_cost *own = &p->given.cost, *best = &p->found.best.cost;
     trmi_report_say(
@@ -322,8 +322,8 @@ static void say_given(trmi_report *r, const trm_hardware_plan *p) {
     trmi_report_say(r, "\n");
 }
 
-/* Says one line for each fact: machine, model, plan, step, memory, time, proof; then the plans that
- * come next, and the given one. */
+/* Writes one line for each fact: machine, model, plan, step, memory, time, proof; then the plans
+ * that come next, and the given one. */
 static void say_lines(trmi_report *r, const trm_hardware_plan *p) {
     trmi_report_say(
         r, "machine       [devices]%d x [hardware.name]%s: [hardware.peak_flops]%.0f{1e-12} "

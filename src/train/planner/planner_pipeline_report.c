@@ -131,7 +131,7 @@ static bool compare_plans(const trm_planner *p, comparison *out) {
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Says one part of a difference between plans, with its sign in words; less than a microsecond is
+/* Writes one part of a difference between plans, with its sign in words; less than a microsecond is
  * left out. */
 static void say_part(trmi_report *t, const char *what, double more, bool *any) {
     if (fabs(more) >= 1e-6) {
@@ -142,7 +142,7 @@ static void say_part(trmi_report *t, const char *what, double more, bool *any) {
     }
 }
 
-/* Says what is better than the user's plan, by how much and why. */
+/* Writes what is better than the user's plan, by how much and why. */
 static void say_given(trmi_figures *r) {
     const trm_planner *p = r->p;
     trmi_report *t = &r->report;
@@ -188,7 +188,7 @@ static void say_given(trmi_figures *r) {
     trmi_report_say(t, any ? "\n" : "all takes as long\n");
 }
 
-/* Says a line for each run of the plan: its stage, ranks, operators, times and memory. */
+/* Writes a line for each run of the plan: its stage, ranks, operators, times and memory. */
 static void say_runs(trmi_report *t, const trmi_pipe_plan *plan) {
     char ranks[32], name[48];
     int32_t inner = trmi_mesh_ranks(&plan->space->mesh);
@@ -215,7 +215,7 @@ static void say_runs(trmi_report *t, const trmi_pipe_plan *plan) {
     }
 }
 
-/* Says the plans with stages that were searched, best first, with their bounds. */
+/* Writes the plans with stages that were searched, best first, with their bounds. */
 static void say_rows(trmi_figures *r) {
     const trm_planner *p = r->p;
     trmi_report *t = &r->report;

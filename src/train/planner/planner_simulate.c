@@ -261,7 +261,7 @@ static void put_simulation(const simulation *s, trmi_report *t) {
     }
 }
 
-/* Says the head, the tables and what would change the step. */
+/* Writes the head, the tables and what would change the step. */
 static void say_simulation(const simulation *s, trmi_report *t) {
     static const char row[] = "[ranks]%7d [mesh]%-14s [global_batch]%8d [step_seconds]%12.3f{1e3} "
                               "[lower_bound]%12.3f{1e3} [samples_per_second]%11r "

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Says the lines of a plan's report for people. trmi_figures_say calls one function for each part,
- * in the order in which the parts appear:
+/* Writes the lines of a plan's report for people. trmi_figures_say calls one function for each
+ * part, in the order in which the parts appear:
  *
  *       head         plan, times, memory, proof, where the costs come from      say_head and say_*
  *       infeasible   where no plan fits: the largest operators, and a way out   say_infeasible
@@ -27,7 +27,7 @@ static const char *letters_of(const trmi_figures *r, int32_t node) {
 
 /* ---- head ------------------------------------------------------------------------------------ */
 
-/* Says the memory limit and what it means for the bound: not reached, exact, or Lagrangian. */
+/* Writes the memory limit and what it means for the bound: not reached, exact, or Lagrangian. */
 static void say_limit(trmi_figures *r) {
     /* beyond: bytes a rank that programs take more than the search counts; negative: less */
     const double beyond = r->p->drive.beyond;
@@ -51,7 +51,7 @@ static void say_limit(trmi_figures *r) {
     }
 }
 
-/* Says the plans that were tried in turns because their predictions were too close, with measured
+/* Writes the plans that were tried in turns because their predictions were too close, with measured
  * and predicted times. */
 static void say_trial(trmi_figures *r) {
     const trmi_near_ties *o = &r->p->drive.trial;
@@ -88,7 +88,7 @@ static void say_trial(trmi_figures *r) {
                        "is taken, or what was predicted to be the fastest\n");
 }
 
-/* Says where the costs come from: measured, scaled or given, and how old they are. */
+/* Writes where the costs come from: measured, scaled or given, and how old they are. */
 static void say_costs(trmi_figures *r, const trm_planner_info *info) {
     trmi_report *t = &r->report;
     const trmi_costs *c = &r->p->costs;
@@ -118,7 +118,7 @@ static void say_costs(trmi_figures *r, const trm_planner_info *info) {
         trmi_bool("once", r->p->drive.rounds == 1));
 }
 
-/* Says the verdict: that no plan can be much faster than data parallel, or how much slower than
+/* Writes the verdict: that no plan can be much faster than data parallel, or how much slower than
  * that are stages of which the user gave the number. */
 static void say_verdict(trmi_figures *r, const trm_planner_info *info) {
     double parallel = info->data_parallel_seconds;
@@ -141,7 +141,7 @@ static void say_verdict(trmi_figures *r, const trm_planner_info *info) {
     }
 }
 
-/* Says the proof: a lower bound with its assumptions, only by the optimal search. */
+/* Writes the proof: a lower bound with its assumptions, only by the optimal search. */
 static void say_proof(trmi_figures *r, const trm_planner_info *info) {
     trmi_report *t = &r->report;
     if (r->p->drive.mode != TRMI_SEARCH_OPTIMAL) {
@@ -163,7 +163,7 @@ static void say_proof(trmi_figures *r, const trm_planner_info *info) {
     say_limit(r);
 }
 
-/* Says the head: ranks, plan, step, memory, bound with its assumptions, batch norm, utilisation,
+/* Writes the head: ranks, plan, step, memory, bound with its assumptions, batch norm, utilisation,
  * costs. */
 static void say_head(trmi_figures *r) {
     trm_planner_info info;
@@ -210,7 +210,7 @@ static void say_head(trmi_figures *r) {
     say_costs(r, &info);
 }
 
-/* Says how the step's time is divided. */
+/* Writes how the step's time is divided. */
 static void say_time(trmi_figures *r) {
     const trmi_measure *m = &r->measure;
     trmi_report *t = &r->report;
@@ -248,7 +248,7 @@ static bool has_parameters(const trmi_figures *r, int32_t node) {
     return false;
 }
 
-/* Says the table of operators, one line for each row of the report. */
+/* Writes the table of operators, one line for each row of the report. */
 static void say_operators(trmi_figures *r) {
     char shape[96], name[64], cut[16];
     const trmi_space *s = r->m->space;
@@ -289,7 +289,7 @@ static void say_operators(trmi_figures *r) {
     }
 }
 
-/* Says the table of messages. */
+/* Writes the table of messages. */
 static void say_messages(trmi_figures *r) {
     trmi_report_say(
         &r->report,
@@ -301,7 +301,7 @@ static void say_messages(trmi_figures *r) {
     trmi_report_say(&r->report, r->traffic_count == 0 ? "none\n" : "");
 }
 
-/* Says the curve of memory against time and what is proved about it. */
+/* Writes the curve of memory against time and what is proved about it. */
 static void say_curve(trmi_figures *r) {
     trmi_report *t = &r->report;
     const trmi_found *f = &trmi_planner_best(r->p)->found;
@@ -321,7 +321,7 @@ static void say_curve(trmi_figures *r) {
     trmi_report_say_each(t, "frontier", "[memory_bytes]%12b [step_seconds]%12t  [cuts]%s\n", NULL);
 }
 
-/* Says the other plans: baselines, the best plans of other meshes, and the curve. */
+/* Writes the other plans: baselines, the best plans of other meshes, and the curve. */
 static void say_others(trmi_figures *r) {
     trmi_report *t = &r->report;
     char mesh[48], name[80];
@@ -347,7 +347,7 @@ static void say_others(trmi_figures *r) {
     say_curve(r);
 }
 
-/* Says from which factor on another plan is better. */
+/* Writes from which factor on another plan is better. */
 static void say_flips(trmi_figures *r) {
     trmi_report *t = &r->report;
     trmi_report_say(t, r->p->flips_count > 0 ? "\nwhen another plan is better by 2 %%\n" : "");
@@ -368,7 +368,7 @@ static void say_flips(trmi_figures *r) {
     }
 }
 
-/* Says a warning for each operator that runs whole on every rank. */
+/* Writes a warning for each operator that runs whole on every rank. */
 static void say_uncut(trmi_figures *r) {
     trmi_report_say_each(&r->report, "warnings",
                          "[#first]?{\n|}warning       [operator]%s runs whole on every rank, which "
@@ -386,7 +386,7 @@ static double stored_bytes(const trmi_space_class *k, const trmi_choice *c, int3
     return k->stores[TRMI_STORES * c->strategy[n] + c->stores[n]].bytes;
 }
 
-/* Says what would make a plan fit, the cheapest first: a smaller batch, more ranks, a higher
+/* Writes what would make a plan fit, the cheapest first: a smaller batch, more ranks, a higher
  * limit. */
 static void say_way_out(trmi_figures *r) {
     const trmi_way_out *w = &r->p->way_out;
@@ -406,7 +406,7 @@ static void say_way_out(trmi_figures *r) {
     trmi_report_tell(t, "a limit of [needed]%b\n", trmi_real("needed", needed));
 }
 
-/* Says the six operators with most memory where no plan fits. */
+/* Writes the six operators with most memory where no plan fits. */
 static void say_infeasible(trmi_figures *r) {
     const trmi_space *s = r->m->space;
     const trmi_choice *c = &r->m->found.best.choice;

@@ -2,9 +2,8 @@
 /* The tables by which a convolution becomes matrix products (conv_geometry.h): which input pixels
  * form a row of A for each output position.
  *
- *      axis    classes of output positions of one dimension: with a data gradient of stride s there
- * are
- *              s of them, each uses other taps
+ *      axis    classes of output positions of one dimension: with a data gradient of stride s
+ *              there are s of them, each uses other taps
  *      group   a class of rows times a class of columns: positions that use the same taps
  *      block   a range of k: taps and channels that one panel of B holds
  *      run     neighbouring taps whose pixels lie side by side in the input
@@ -22,7 +21,7 @@
 typedef struct axis_class {
     int64_t count, out, out_step, in_step; /* count: positions */
     bool *used;                            /* [taps]: the tap may read a pixel of the image */
-    int64_t *offset;    /* [taps]; only of used taps. May be padding (split: never) */
+    int64_t *offset;    /* [taps]; set for used taps only; may lie in the padding (split: never) */
     int64_t used_count; /* taps that are used */
 } axis_class;
 

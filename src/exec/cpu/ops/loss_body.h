@@ -6,7 +6,7 @@
  * fixed order for each instruction set; the rows of a task belong to one thread, so the bits do not
  * depend on the number of threads. */
 
-/* Lanes beyond n are `fill`. */
+/* Loads n values from element i of x on; the lanes beyond n are `fill`. */
 TRMI_INLINE vf lanes_or(const void *x, int64_t i, int half, int n, float fill) {
     if (n == VL) {
         return vf_get(x, i, half);
@@ -18,6 +18,7 @@ TRMI_INLINE vf lanes_or(const void *x, int64_t i, int half, int n, float fill) {
     vf_store_n(whole, n, vf_get_n(x, i, half, n));
     return vf_load(whole);
 }
+/* Walks over `count` values, a vector at a time; the number of values of the vector at `i`. */
 #define EACH_LANES(count) for (int64_t i = 0; i < (count); i += VL)
 #define LANES_LEFT(count) ((count)-i < VL ? (int)((count)-i) : VL)
 
