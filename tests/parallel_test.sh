@@ -21,8 +21,8 @@ hybrid="--batch-size 8 -n 2 --parallel-mode hybrid_parallel --layerwise fc2 --ou
 # shellcheck disable=SC2086
 { train $hybrid --steps 3 > own1.json && train $hybrid --resume > own2.json; } 2> err.txt || fail "hybrid, resumed: $(cat err.txt)"
 [ "$(losses own1.json) $(losses own2.json)" = "$(losses hybrid.json)" ] || fail "a resumed hybrid job has other losses"
-expect 2 "in hybrid_parallel" train mlp $data $recipe --batch-size 8 -n 2 --output own --resume
-expect 2 "each of 2 ranks had parameters of its own" train mlp $data $recipe --batch-size 4 -n 4 --parallel-mode hybrid_parallel --layerwise fc2 --output own --resume
+expect 2 "checkpoint of a hybrid_parallel job of 2 ranks" train mlp $data $recipe --batch-size 8 -n 2 --output own --resume
+expect 2 "checkpoint of a hybrid_parallel job of 2 ranks, this run has 4" train mlp $data $recipe --batch-size 4 -n 4 --parallel-mode hybrid_parallel --layerwise fc2 --output own --resume
 expect 2 "no parameter has this name" train mlp $data $recipe --batch-size 8 -n 2 --parallel-mode hybrid_parallel --layerwise fc9
 # ---- options that do not fit the mode are refused before ranks start
 rm -rf device0

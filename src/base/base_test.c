@@ -463,6 +463,7 @@ static void nearest_knows_swaps_and_beginnings(void **state) {
     assert_string_equal(trm_nearest_word("evla", words, 5), "eval");
     assert_string_equal(trm_nearest_word("doc", words, 5), "doctor");
     assert_null(trm_nearest_word("benchmark", words, 5));
+    assert_null(trm_nearest_word("elf", words, 5));
     static const char *const flags[] = {"n", "batch-size", "learning-rate"};
     assert_string_equal(trm_nearest_word("lr", flags, 3), "learning-rate");
     assert_string_equal(trm_nearest_word("bs", flags, 3), "batch-size");

@@ -49,8 +49,8 @@ static bool are_initials(const char *letters, const char *word) {
     return *letters == '\0' && word == NULL;
 }
 
-/* Contract in trireme/base.h. A word is near if at most a third of its letters (2 at least) must be
- * edited. */
+/* Contract in trireme/base.h. A word is near if at most a third of its letters (2 at least), and no
+ * more than half of those that were given, must be edited: "foo" is not near "top". */
 const char *trm_nearest_word(const char *word, const char *const *words, int32_t count) {
     TRMI_NEED_OR(NULL, NULL, word, words);
     const char *nearest = NULL;
@@ -61,8 +61,7 @@ const char *trm_nearest_word(const char *word, const char *const *words, int32_t
         bool beginning = letters > 2 && strncmp(word, words[i], (size_t)letters) == 0;
         int limit = (int)strlen(words[i]) / 3;
         limit = limit < 2 ? 2 : limit;
-        /* every letter edited: the words have nothing in common */
-        limit = limit >= letters ? letters - 1 : limit;
+        limit = limit > letters / 2 ? letters / 2 : limit;
         if (beginning || (letters > 1 && are_initials(word, words[i]))) {
             edits = 1;
             limit = 1;

@@ -295,11 +295,14 @@ static trm_status check_update(const trm_exec *exec, trm_error *err) {
         return TRMI_FAIL(err, TRM_INVALID, "update needs a training graph and a loss");
     }
     if (exec->updated_elsewhere) {
-        return TRMI_FAIL(err, TRM_INVALID, "the parameters of this executor are updated elsewhere");
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "update: servers update the parameters of this executor (updated_elsewhere)");
     }
     if (exec->accumulator != NULL && exec->accumulated != exec->accumulate) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "update after %d of %d accumulated forward_backward calls",
+                         "update after %d of %d calls of trm_exec_forward_backward; call it "
+                         "as often as the option accumulate says",
                          exec->accumulated, exec->accumulate);
     }
     return trmi_exec_check_gradients(exec, err);

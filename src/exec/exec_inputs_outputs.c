@@ -98,8 +98,9 @@ trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out, trm_e
     TRMI_NEED(err, exec, out);
     const trm_program *p = exec->program;
     if (index < 0 || index + 1 >= p->outputs_count) {
-        return TRMI_FAIL(err, TRM_INVALID, "output %d: the executor was made with %d outputs",
-                         index, p->outputs_count - 1);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "output %d: the executor was made with %d outputs, counted from 0", index,
+                         p->outputs_count - 1);
     }
     const trmi_output *output = &exec->outputs[index + 1];
     if (output->buffer == 0) {

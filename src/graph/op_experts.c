@@ -19,9 +19,11 @@ static trm_status infer_top_k(trm_graph *graph, trmi_op *op, trm_error *err) {
     int64_t k = op->attrs.top_k.k;
     char text[128] = "nothing";
     if (x == NULL || x->shape.rank < 1 || k < 1 || k > x->shape.dim[x->shape.rank - 1]) {
-        return TRMI_FAIL(
-            err, TRM_INVALID, "%s: the largest %lld of each row of %s", op->name, (long long)k,
-            x == NULL ? text : trmi_value_text(graph, op->inputs[0], text, sizeof text));
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: the largest %lld of each row of %s; 1 to the width of a row expected",
+                         op->name, (long long)k,
+                         x == NULL ? text
+                                   : trmi_value_text(graph, op->inputs[0], text, sizeof text));
     }
     trm_shape shape = x->shape;
     shape.dim[shape.rank - 1] = k;

@@ -142,8 +142,10 @@ static trm_status infer_pad(trm_graph *graph, trmi_op *op, trm_error *err) {
         int64_t before = op->attrs.pad.before[i], after = op->attrs.pad.after[i];
         if (before < 0 || after < 0 || !trmi_add_i64(shape.dim[i], before, &shape.dim[i]) ||
             !trmi_add_i64(shape.dim[i], after, &shape.dim[i])) {
-            return TRMI_FAIL(err, TRM_INVALID, "%s: negative padding of dimension %d, or too much",
-                             op->name, i);
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: %lld and %lld elements around dimension %d; 0 or more expected, "
+                             "and a size below 2^63",
+                             op->name, (long long)before, (long long)after, i);
         }
     }
     trmi_set_output(graph, op, 0, x->dtype, shape);

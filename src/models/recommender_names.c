@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Registry of the recommendation models by name. trm_recommender_build calls the builder of one, so
  * programs can take a model's name from a command line or a file. A new model is a line of
- * `models`, and its name belongs in the error message. */
+ * `models`. */
 #include "models/recommender.h"
 
 #include "graph/arguments.h"
 #include "base/error.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Builds the logits of one model; all recommendation models have this form. */
@@ -28,9 +29,13 @@ trm_node trm_recommender_build(trm_graph *g, const char *name, const trm_click_i
         }
     }
     trm_error err;
-    (void)TRMI_FAIL(&err, TRM_INVALID,
-                    "no recommendation model '%.40s'; there are widedeep, deepfm, dcnv2, dlrm",
-                    name);
+    char known[160] = "";
+    for (int i = 0; i < MODELS; i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", models[i].name);
+    }
+    (void)TRMI_FAIL(&err, TRM_INVALID, "no recommendation model '%.40s'; there are %s", name,
+                    known);
     trmi_graph_fail(g, &err);
     return TRM_NO_NODE;
 }

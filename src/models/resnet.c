@@ -94,7 +94,8 @@ trm_node trm_resnet(trm_graph *g, trm_node image, const trm_resnet_options *opti
     }
     if (shape == NULL) {
         trm_error err;
-        TRMI_FAIL(&err, TRM_INVALID, "resnet%d: depths are 18, 34, 50, 101, 152", options->depth);
+        TRMI_FAIL(&err, TRM_INVALID, "resnet%d: a depth of 18, 34, 50, 101 or 152 expected",
+                  options->depth);
         trmi_graph_fail(g, &err);
         return TRM_NO_NODE;
     }

@@ -137,7 +137,8 @@ static void end_own(void) {
     if (d != NULL && d->comm != NULL && is_rank(d) && trmi_comm_in_call(d->comm)) {
         trm_error cause;
         (void)TRMI_FAIL(&cause, TRM_PEER,
-                        "rank %d has ended while one of its threads was in a call of its ranks",
+                        "rank %d has ended while one of its threads was in a collective; end such "
+                        "threads before the process",
                         trm_comm_rank(d->comm));
         cause.rank = trm_comm_rank(d->comm);
         trm_comm_abort(d->comm, &cause);

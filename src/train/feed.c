@@ -79,7 +79,9 @@ trm_status trmi_fit_field(const trmi_compiled *compiled, const trm_batch *batch,
     TRMI_TRY(trmi_find_field(compiled, batch, field, &from, err));
     if (!fits_input(from, to, compiled->ragged[field] && compiled->blocks == 0)) {
         char a[96], b[96];
-        return TRMI_FAIL(err, TRM_INVALID, "field '%s' is %s %s, the model was compiled for %s %s",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "field '%s' is %s %s, the model was compiled for %s %s; give data of "
+                         "that type and shape",
                          name, trm_dtype_name(from->dtype),
                          trm_shape_format(&from->shape, a, sizeof a), trm_dtype_name(to->dtype),
                          trm_shape_format(&to->shape, b, sizeof b));

@@ -66,13 +66,18 @@ static trm_status find_entry(const loading *l, const trmi_weights *weights, cons
         return TRM_OK;
     }
     if (e == NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s has no tensor '%s': it is of another network",
-                         l->where, v->name);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "%s has no tensor '%s': it is of another network; use the network of the file",
+            l->where, v->name);
     }
     char found[96], expected[96];
     entry_shape(e, found, sizeof found);
-    return TRMI_FAIL(err, TRM_INVALID, "%s: '%s' has shape %s, the network's has %s", l->where,
-                     v->name, found, trm_shape_format(&v->shape, expected, sizeof expected));
+    return TRMI_FAIL(err, TRM_INVALID,
+                     "%s: '%s' has shape %s, the network's has %s; use the "
+                     "network of the checkpoint",
+                     l->where, v->name, found,
+                     trm_shape_format(&v->shape, expected, sizeof expected));
 }
 
 /* Loads one part of a checkpoint. First all tensors are checked and converted, then all are
@@ -176,7 +181,9 @@ static trm_status load_here(trm_model *model, const char *path, bool partial, in
     trm_checkpoint *checkpoint;
     status = trm_checkpoint_open(path, NULL, &checkpoint, err);
     if (status == TRM_END) {
-        return TRMI_FAIL(err, TRM_IO, "%s: no checkpoint there", path);
+        return TRMI_FAIL(
+            err, TRM_IO,
+            "%s: no checkpoint there; a checkpoint or a folder of checkpoints expected", path);
     }
     TRMI_TRY(status);
     const trm_safetensors *file = trm_checkpoint_part_of(checkpoint, "model");
@@ -271,7 +278,10 @@ static trm_status parse_state(const char *where, const char *text, json_t **root
     if (s->epoch < 0 || s->epoch_step < 0 || s->accumulate < 1 || s->batch < 0 ||
         s->first_ranks < 0 || !json_is_object(s->notes) ||
         json_object_size(s->notes) > TRMI_NOTES_MAX) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: its training state is out of range", where);
+        return TRMI_FAIL(
+            err, TRM_CORRUPT,
+            "%s: its training state is out of range; only its weights can be used (load, --init)",
+            where);
     }
     return TRM_OK;
 }
@@ -292,8 +302,9 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
                          where);
     }
     if (info->seed != model->options.exec.seed) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s was made with seed %llu, this run has %llu", where,
-                         (unsigned long long)info->seed,
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s was made with seed %llu, this run has %llu; resume with the same seed",
+                         where, (unsigned long long)info->seed,
                          (unsigned long long)model->options.exec.seed);
     }
     const bool keeps = model->first_ranks > 0;
@@ -337,9 +348,11 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
                          foreign);
     }
     if (saved != slots) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "%s has %lld optimiser slots, this run's optimiser has %lld", where,
-                         (long long)saved, (long long)slots);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "%s has %lld optimiser slots, this run's optimiser has %lld; resume with the "
+            "same optimiser",
+            where, (long long)saved, (long long)slots);
     }
     return TRM_OK;
 }

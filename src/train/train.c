@@ -426,7 +426,8 @@ static trm_status check_data(trmi_run *r, trm_error *err) {
     r->progress.epoch_steps = count_epoch_steps(r);
     if (r->progress.epoch_steps <= 0) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "an epoch of %lld samples has %lld batches, a step takes %d",
+                         "an epoch of %lld samples has %lld batches, a step takes %d; use smaller "
+                         "batches, less accumulation or more samples",
                          (long long)trm_dataset_sample_count(data),
                          (long long)trm_dataset_epoch_batches(data), trmi_accumulate(r->model));
     }

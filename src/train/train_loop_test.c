@@ -504,7 +504,7 @@ static void wrong_use_is_refused(void **state) {
     CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "precision 7");
     o = j.options;
     o.exec.accumulate = -1;
-    CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "-1 batches a step");
+    CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "accumulate -1 (0");
     o = j.options;
     o.exec.threads = -1;
     CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "-1 threads");

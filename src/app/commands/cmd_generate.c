@@ -62,7 +62,8 @@ static trm_status encode_prompt(run *r, trm_error *err) {
     const app_options *o = &r->app->o;
     char *text = NULL;
     if (o->prompt != NULL && o->prompt_file != NULL) {
-        return app_fail(err, TRM_INVALID, "--prompt and --prompt-file exclude each other");
+        return app_fail(err, TRM_INVALID,
+                        "--prompt and --prompt-file exclude each other; give one of them");
     }
     if (o->prompt_file != NULL) {
         trm_status status = app_read_text(o->prompt_file, &text, err);

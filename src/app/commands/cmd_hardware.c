@@ -41,8 +41,9 @@ static trm_status find_devices(const app_options *o, int64_t *devices, trm_error
     trm_status status = trm_mesh_ranks(o->plan_mesh, &ranks, err);
     *devices = ranks;
     return status == TRM_OK && o->plan_ranks > 0 && o->plan_ranks != ranks
-               ? app_fail(err, TRM_INVALID, "mesh %s has %d ranks, -n is %lld", o->plan_mesh,
-                          (int)ranks, (long long)o->plan_ranks)
+               ? app_fail(err, TRM_INVALID,
+                          "mesh %s has %d ranks, -n is %lld; give one of the two, or equal numbers",
+                          o->plan_mesh, (int)ranks, (long long)o->plan_ranks)
                : status;
 }
 

@@ -82,7 +82,10 @@ static trm_status check_launch(app_context *app, trm_error *err) {
                         "--evaluator needs --output: it evaluates the checkpoints there");
     }
     if (o->init != NULL && stat(o->init, &info) != 0) {
-        return app_fail(err, TRM_INVALID, "--init %.200s: nothing is there", o->init);
+        return app_fail(
+            err, TRM_INVALID,
+            "--init %.200s: nothing is there; a checkpoint or a .safetensors file expected",
+            o->init);
     }
     trm_status status = app_check_strategy(o, &ignored, err);
     status = status == TRM_OK ? app_check_job(app, err) : status;

@@ -32,8 +32,10 @@ static trm_status settle_classes(const app_context *app, trm_dataset *data, app_
     int64_t present = trm_dataset_class_count(data), given = app->o.classes;
     network->classes = given > 0 ? given : present > 0 ? present : 10;
     if (network->classes < present) {
-        return app_fail(err, TRM_INVALID, "the data has %lld classes, the network %lld (--classes)",
-                        (long long)present, (long long)network->classes);
+        return app_fail(
+            err, TRM_INVALID,
+            "the data has %lld classes, the network %lld: --classes %lld or more expected",
+            (long long)present, (long long)network->classes, (long long)present);
     }
     return TRM_OK;
 }
@@ -199,7 +201,7 @@ static trm_status recall_vit_folder(app_context *app, const char *name, const ch
     return TRM_OK;
 }
 
-/* Says what a Hugging Face folder of this model needs beside the weights. */
+/* Sets the options that a Hugging Face folder of this model needs beside the weights. */
 static void set_vit_folder(const app_network *network, trm_huggingface_options *out) {
     out->vit = &network->vit;
     memcpy(out->image_mean, network->image_mean, sizeof out->image_mean);

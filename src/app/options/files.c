@@ -16,7 +16,7 @@ enum { TEXT_MAX = 1 << 20 };
 trm_status app_read_text(const char *path, char **out, trm_error *err) {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
-        return app_fail(err, TRM_IO, "%.200s: %s", path, strerror(errno));
+        return app_fail(err, TRM_IO, "%.200s: cannot open: %s", path, strerror(errno));
     }
     char *text = malloc(TEXT_MAX + 1);
     size_t length = text != NULL ? fread(text, 1, TEXT_MAX + 1, file) : 0;

@@ -158,7 +158,8 @@ trm_status app_store(const app_flag *flag, const char *text, void *options, trm_
         break;
     case APP_TEXT:
         if (*text == '\0') {
-            return app_fail(err, TRM_INVALID, "%s%s: its value is empty", dashes_of(f), f->name);
+            return app_fail(err, TRM_INVALID, "%s%s: its value is empty; %s expected", dashes_of(f),
+                            f->name, f->value);
         }
         break;
     }
@@ -212,9 +213,11 @@ static const app_flag *find_flag(const app_group *const *groups, const char *kin
 }
 
 /* Returns the error for an unknown flag, with the nearest one of the command.
+ *   param   given: the argument; name: behind its dashes, [length]
  *   errors  INVALID */
 static trm_status fail_unknown_flag(const app_group *const *groups, const char *label,
-                                    const char *name, size_t length, trm_error *err) {
+                                    const char *given, const char *name, size_t length,
+                                    trm_error *err) {
     const char *words[APP_FLAGS_MAX];
     char word[48];
     int count = 0;
@@ -226,12 +229,13 @@ static trm_status fail_unknown_flag(const app_group *const *groups, const char *
     }
     snprintf(word, sizeof word, "%.*s", (int)(length < 40 ? length : 40), name);
     const char *nearest = trm_nearest_word(word, words, count);
+    int dashes = (int)(name - given);
     if (nearest != NULL) {
-        return app_fail(err, TRM_INVALID, "%s has no flag --%s; the nearest is --%s", label, word,
-                        nearest);
+        return app_fail(err, TRM_INVALID, "%s has no flag %.*s%s; the nearest is --%s", label,
+                        dashes, given, word, nearest);
     }
-    return app_fail(err, TRM_INVALID, "%s has no flag --%s; see trireme %s --help", label, word,
-                    label);
+    return app_fail(err, TRM_INVALID, "%s has no flag %.*s%s; see trireme %s --help", label, dashes,
+                    given, word, label);
 }
 
 /* Contract in flags.h. */
@@ -274,7 +278,7 @@ static trm_status take_flag(const app_group *const *groups, const char *label, i
     const app_group *group;
     const app_flag *f = find_flag(groups, NULL, name, length, &group);
     if (f == NULL) {
-        return fail_unknown_flag(groups, label, name, length, err);
+        return fail_unknown_flag(groups, label, argv[*at], name, length, err);
     }
     const char *values = app_complete_row(f).value;
     const char *dashes = dashes_of(f);

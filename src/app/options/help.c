@@ -387,9 +387,8 @@ int app_run_help(app_context *app) {
         app_help_overview(app->commands);
         return 0;
     }
-    /* A topic comes before a command of its name, and "context" before both, because its text is a
-     * table of the library. */
-    /* a topic or command of one or two words */
+    /* A topic or command has one or two words. A topic comes before a command of its name;
+     * "context" is a topic whose text is a table of the library. */
     char wanted[128];
     snprintf(wanted, sizeof wanted, "%s%s%s", p->arguments[0], p->arguments_count > 1 ? " " : "",
              p->arguments_count > 1 ? p->arguments[1] : "");
@@ -403,8 +402,9 @@ int app_run_help(app_context *app) {
         print_context();
         return 0;
     }
-    /* List the commands; all names are gathered for the nearest word. */
-    const char *words[64] = {"context"};
+    /* Find the command; all names are gathered for the nearest word. */
+    enum { WORDS_MAX = 128 };
+    const char *words[WORDS_MAX] = {"context"};
     int count = 1;
     for (int i = 0; i < TOPICS_COUNT; i++) {
         words[count++] = TOPICS[i].name;
@@ -414,7 +414,9 @@ int app_run_help(app_context *app) {
             app_help_command(c);
             return 0;
         }
-        words[count++] = c->name;
+        if (count < WORDS_MAX) {
+            words[count++] = c->name;
+        }
     }
     if (app_help_family(app->commands, wanted, "--help")) {
         return 0;

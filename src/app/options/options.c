@@ -81,7 +81,7 @@ static const app_flag flag_table[] = {
     INT("steps", steps, "N", 1, 1e12, NULL, "stop after N steps in total", .use = "command=train|verify|bench train:train and verify"),
     CHOICE("optimizer", optimizer, "momentum|sgd|nesterov|adam|adamw|lars|adagrad|ftrl", "momentum", "optimiser (momentum; click models: each its own; transformers adamw)"),
     REAL("learning-rate", learning_rate, "X", 1e-12, 1e3, "0.01", "learning rate after warm-up (0.01; click models: each its own; language models 0.0006; vit 0.0005)", .use = "command=train|verify|bench train:commands that train"),
-    REAL("momentum", momentum, "X", 0, 0.99999, "0.9", "momentum", .use = "optimizer=momentum|nesterov|lars"),
+    REAL("momentum", momentum, "X", 0, 0.99999, "0.9", "momentum, nesterov, lars: share of the last step that is repeated", .use = "optimizer=momentum|nesterov|lars"),
     REAL("weight-decay", weight_decay, "X", 0, 1, NULL, "weight decay; norms, biases and embeddings of tokens have none (0; adamw 0.01)"),
     TEXT("betas", betas, "A,B", NULL, "adam, adamw: decay of the moments (0.9,0.999)", .use = "optimizer=adam|adamw"),
     CHOICE("schedule", schedule, "constant|step|cosine|polynomial|wsd", "constant", "schedule of the learning rate; wsd: constant, at last linear", .use = "command=train|verify|bench train:commands that train"),
@@ -129,7 +129,7 @@ static const app_flag flag_table[] = {
     TEXT("output", output, "DIR", NULL, "folder of the new checkpoint", .tag = "import", .writes = APP_WRITES_FOLDER),
     /* ---- Plan */
     BOOL("explain", explain, "print each program step: layout, kernel, memory, time", .use = "alone"),
-    REAL("trial-seconds", plan_trial, "X", 0, 3600, NULL, "with -n: run plans with nearly equal predictions in turns, for at most X seconds; 0: predictions decide (as long as 240 steps, 3 to 40, or 60 steps)", .use = "many"),
+    REAL("trial-seconds", plan_trial, "X", 0, 3600, NULL, "with -n: run plans with nearly equal predictions in turns, for at most X seconds; 0: predictions decide (as long as 240 steps, from 3 s to 40 s; 60 steps, if those take longer)", .use = "many"),
     BOOL("validate", plan_validate, "with -n: run plans and baselines and compare them with their predictions; with --refresh costs are measured again between the runs", .use = "many"),
     INT("repeats", repeats, "N", 3, 1e6, "10", "--validate: steps of each plan", .use = "validates"),
     INT("others", plan_others, "N", 0, 48, "16", "--validate: further plans to run", .use = "validates"),
@@ -193,14 +193,14 @@ static const app_flag flag_table[] = {
     INT("global-batch", global_batch, "N", 1, 1 << 24, NULL, "samples of a step of all ranks, in place of --batch-size; with --elastic it stays when ranks change"),
     OPTION("full-batch", full_batch, APP_BOOL, "full_batch", .help = "semi_auto_parallel, auto_parallel: --batch-size is that of all ranks together", .tag = "ranks", .use = "ranks"),
     BYTES("memory", plan_memory, "memory limit of a rank, for instance 4GB: auto_parallel searches within it, one process recomputes results, other modes refuse a larger program", .tag = "ranks"),
-    REAL("trial-seconds", plan_trial, "X", 0, 3600, NULL, "auto_parallel: run plans with nearly equal predictions in turns, for at most X seconds; 0: predictions decide (as long as 240 steps, 3 to 40, or 60 steps)", .tag = "ranks", .use = "ranks;searched"),
+    REAL("trial-seconds", plan_trial, "X", 0, 3600, NULL, "auto_parallel: run plans with nearly equal predictions in turns, for at most X seconds; 0: predictions decide (as long as 240 steps, from 3 s to 40 s; 60 steps, if those take longer)", .tag = "ranks", .use = "ranks;searched"),
     TEXT("stages", stages_text, "N|auto", NULL, "stages of a pipeline: runs of operators, each on its share of the ranks, which train it by --parallel-mode; auto_parallel: search plans with N stages, or with any number of them that is better than none (1; auto_parallel of models with blocks: those that are 15 % faster than none)", .use = "ranks"),
     OPTION("micro-batches", micro_batches, APP_INT, "grad_accumulation_step", .value = "N", .fallback = "", .help = "equal parts of --batch-size that go through the stages one behind the other; as --accumulate N with a batch as large as one of them (1)"),
     CHOICE("pipeline-schedule", pipeline_schedule, "1f1b|gpipe|interleaved", "1f1b", "order of the micro-batches; interleaved: several runs of operators on each stage", .use = "ranks;stages"),
     INT("chunks", chunks, "N", 1, 64, NULL, "runs of operators on each stage (2)", .use = "ranks;stages;pipeline-schedule=interleaved"),
     TEXT("stage-begins", stage_begins, "A,B", NULL, "operators with which the second and further runs begin (runs of equal time; trireme train --explain has the names)", .use = "ranks;stages"),
     OPTION("reduce", reduce, APP_CHOICE, "gradients_mean", .value = "mean|sum", .fallback = "mean", .help = "mean or sum of the ranks' gradients", .use = "ranks"),
-    OPTION("bucket", bucket, APP_TEXT, "comm_fusion", .value = "auto|off|MB", .help = "size of the messages of gradients; or a list of cuts: 20,35,", .use = "ranks"),
+    OPTION("bucket", bucket, APP_TEXT, "comm_fusion", .value = "auto|off|MB", .help = "megabytes of a message of gradients; or the numbers of the gradients before which a message ends: 20,35; one number: 20,", .use = "ranks"),
     OPTION("shard-optimizer", shard_optimizer, APP_BOOL, "enable_parallel_optimizer", .tag = "ranks", .use = "ranks"),
     OPTION("sync-batch-norm", sync_batch_norm, APP_TEXT, "sync_batch_norm", .tag = "ranks", .use = "normalises;ranks"),
     OPTION("layerwise", layerwise, APP_TEXT, "layerwise_parameters", .value = "A,B", .use = "ranks"),
@@ -429,7 +429,7 @@ GROUP(click_model, "Recommendation models", "clicks", "embedding-width hidden bo
 GROUP(dataset, "Data", NULL, "dataset@dataset");
 GROUP(vocabulary, "Vocabulary", NULL, "min-count output@vocabulary");
 GROUP(text_data, "Text", "text", "tokenizer tokens stride documents text-field");
-GROUP(text_context, NULL, NULL, "context@text-context");
+GROUP(text_context, "Samples of text", NULL, "context@text-context");
 GROUP(transformer, "Transformers", "text|patches of images", "size layers width heads hidden@transformer dropout lora");
 GROUP(vit, "Vision transformers", "patches of images", "patch");
 GROUP(language, "Language models", "text", "kv-heads rotary-theta untied lazy-embedding experts top-experts balance masking mask-token boundary-tokens vocabulary@language");

@@ -37,7 +37,11 @@ trm_status app_recall(app_context *app, const char *name, trm_error *err) {
     }
     status = trm_checkpoint_open(path, NULL, &checkpoint, err);
     if (status == TRM_END) {
-        return app_fail(err, TRM_IO, "%.140s: no checkpoint there", path);
+        return app_fail(
+            err, TRM_IO,
+            "%.140s: no checkpoint there; the --output of a training, a checkpoint in it or a "
+            ".safetensors file expected",
+            path);
     }
     if (status != TRM_OK) {
         return status;

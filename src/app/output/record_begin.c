@@ -3,11 +3,11 @@
  * value of every option that this model reads, so that `report` can show how runs differ.
  *
  *     given      flags of the command line, as texts
- *     options    all options with their values, defaults too: a default of another version is a
- *                difference, too. Options of output are left out
+ *     options    all options of the model with their values or defaults, because a default may
+ *                differ between versions; options of output are left out
  *
- * Without --output there is no record. A rank that cannot write its own trains on with a warning;
- * for rank 0 it is an error, because reports begin with its file. */
+ * Without --output there is no record. A rank that cannot write its record trains on with a
+ * warning; for rank 0 that is an error, because reports begin with its file. */
 #include "app/models/models.h"
 #include "app/output/record.h"
 
@@ -77,7 +77,7 @@ static void put_given(const app_parsed *parsed) {
 /* Contract in app.h. */
 trm_status app_begin_record(const app_context *app, const char *folder, const char *role,
                             int32_t number, trm_error *err) {
-    char who[64];
+    char process[64];
     char host[256] = "";
     trm_machine machine;
     if (folder == NULL || app->o.dry_run) {
@@ -90,11 +90,11 @@ trm_status app_begin_record(const app_context *app, const char *folder, const ch
     (void)gethostname(host, sizeof host - 1);
     trm_machine_get(&machine);
     /* one event with all options, so that a report can compare runs */
-    snprintf(who, sizeof who, "%s-%d", role != NULL ? role : "", (int)number);
+    snprintf(process, sizeof process, "%s-%d", role != NULL ? role : "", (int)number);
     app_begin(APP_RECORD, "event", "options");
     app_put(app_text("version", trm_version(), NULL), app_text("command", app->command->name, NULL),
             app_text("model", app->parsed.arguments[0], NULL),
-            app_text("role", role != NULL ? who : NULL, NULL), app_text("host", host, NULL),
+            app_text("role", role != NULL ? process : NULL, NULL), app_text("host", host, NULL),
             app_int("cores", machine.cores, NULL), app_int("ranks", app_rank_count(app), NULL),
             app_text("unit", app->model != NULL ? app_unit(app) : NULL, NULL));
     put_given(&app->parsed);

@@ -92,11 +92,14 @@ static trm_status compare_options(trm_comm *comm, const trmi_exchange *exchange,
         if (memcmp(&all[r], &mine, sizeof mine) != 0) {
             status = TRMI_FAIL(
                 err, TRM_INVALID,
-                "ranks disagree about the communicator's options: "
-                "rank %d has engine %.20s, algorithm '%.40s', deterministic %d, rank "
-                "%d %.20s, '%.40s', %d",
+                "ranks disagree about the communicator's options: rank %d has engine %.12s, "
+                "algorithm '%.20s', deterministic %d, staging_bytes %llu, direct %s, rank %d "
+                "%.12s, "
+                "'%.20s', %d, %llu, %s; give all the same",
                 comm->members[comm->group.rank], mine.engine, mine.algorithm, mine.deterministic,
-                comm->members[r], all[r].engine, all[r].algorithm, all[r].deterministic);
+                (unsigned long long)mine.staging_bytes, mine.no_direct ? "off" : "on",
+                comm->members[r], all[r].engine, all[r].algorithm, all[r].deterministic,
+                (unsigned long long)all[r].staging_bytes, all[r].no_direct ? "off" : "on");
             if (err != NULL) {
                 err->rank = comm->members[r];
             }

@@ -54,10 +54,14 @@ static trm_status check_scalars(const trm_comm *comm, const trm_collective *from
                                from->count);
     }
     if (trm_dtype_bytes(from->dtype) == 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: unknown data type %d", name, (int)from->dtype);
+        return TRMI_FAIL(err, TRM_INVALID, "%s: data type %d is not known; a trm_dtype expected",
+                         name, (int)from->dtype);
     }
     if (is_reduction(from->kind) && trmi_reduce_find(from->dtype, from->reduce) == NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: unknown reduction %d", name, (int)from->reduce);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "%s: reduction %d is not known; a trm_reduction from TRM_REDUCTION_SUM on expected",
+            name, (int)from->reduce);
     }
     if (is_rooted(from->kind) && (from->root < 0 || from->root >= size)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: root %d: 0 to %d expected", name, from->root,

@@ -405,7 +405,7 @@ static trm_status open_text(csv *set, const trm_click_options *o, trm_error *err
     set->bag_max = o->bag_max != 0 ? o->bag_max : DEFAULT_BAG;
     TRMI_TRY(trmi_mapping_open(set->path, &set->mapping, err));
     if (set->mapping.bytes == 0) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: an empty file", set->path);
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: an empty file; one row a line expected", set->path);
     }
     /* Find the first line, without its line break. */
     const char *data = (const char *)set->mapping.data, *end = data + set->mapping.bytes;

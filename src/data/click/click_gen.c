@@ -186,14 +186,17 @@ static trm_status fill_options(const trm_click_generator_options *given,
                          (int)o->dense, FIELDS_MAX, DENSE_MAX);
     }
     if (o->shared_table && o->wide_keys) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "generated clicks: wide keys are of no table's size; choose one");
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "generated clicks: wide_keys fit no table of a given size; leave out wide_keys or "
+            "shared_table");
     }
     if (!(o->zipf > 0 && o->zipf < 10) || !(o->click_rate > 0 && o->click_rate < 1) ||
         !(fabs(o->key_scale) < 100) || !(fabs(o->dense_scale) < 100) || !(o->pair_scale < 100)) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "generated clicks: zipf %g (0..10), click rate %g (0..1), scales %g, %g, "
-                         "%g (below 100)",
+                         "generated clicks: zipf %g (above 0, below 10 expected), click rate %g "
+                         "(between 0 and 1), scales of keys, dense inputs and pairs %g, %g, %g "
+                         "(below 100)",
                          o->zipf, o->click_rate, o->key_scale, o->dense_scale, o->pair_scale);
     }
     return TRM_OK;

@@ -165,7 +165,10 @@ trm_status trm_dataset_random_clicks(const trm_click_random_options *options, tr
         !(o.zipf > 1 && o.zipf < 10) || !(o.click_rate > 0 && o.click_rate < 1)) {
         return TRMI_FAIL(
             err, TRM_INVALID,
-            "random clicks: %lld rows, %d fields of %lld keys, %d dense, zipf %g, click rate %g",
+            "random clicks: %lld rows (1 to 2^30 expected), %d fields (1 to 512) of %lld keys (1 "
+            "to "
+            "2^40), %d dense (at most 4096), zipf %g (above 1, below 10), click rate %g (between 0 "
+            "and 1)",
             (long long)o.count, (int)o.fields, (long long)o.vocabulary, (int)o.dense, o.zipf,
             o.click_rate);
     }

@@ -87,10 +87,12 @@ trm_status trm_dataset_random(const trm_random_options *options, trm_dataset **o
     o.classes = o.classes == 0 ? DEFAULT_CLASSES : o.classes;
     if (o.count < 1 || o.channels < 1 || o.height < 1 || o.width < 1 || o.classes < 1 ||
         o.classes > INT32_MAX) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "random data: %lld samples of %lld x %lld x %lld in %lld classes",
-                         (long long)o.count, (long long)o.channels, (long long)o.height,
-                         (long long)o.width, (long long)o.classes);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "random data: %lld samples of %lld x %lld x %lld in %lld classes (at least "
+            "1 of each expected; height and width must be given)",
+            (long long)o.count, (long long)o.channels, (long long)o.height, (long long)o.width,
+            (long long)o.classes);
     }
     random_batch *set;
     TRMI_TRY(TRMI_NEW(err, set, 1, "for a dataset"));

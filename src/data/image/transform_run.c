@@ -110,10 +110,13 @@ static trm_status crop_window(view *v, trmi_picture_scratch *scratch, const trm_
     int64_t room_y = v->height + 2 * padding - step->height;
     int64_t room_x = v->width + 2 * padding - step->width;
     if (room_y < 0 || room_x < 0) {
-        return TRMI_FAIL(
-            err, TRM_INVALID, "%s of %lld x %lld from an image of %lld x %lld with padding %lld",
-            trmi_transform_name(step->kind), (long long)step->height, (long long)step->width,
-            (long long)v->height, (long long)v->width, (long long)padding);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s of %lld x %lld from an image of %lld x %lld with padding %lld: the "
+                         "image is too small; "
+                         "resize it first, or cut out less",
+                         trmi_transform_name(step->kind), (long long)step->height,
+                         (long long)step->width, (long long)v->height, (long long)v->width,
+                         (long long)padding);
     }
     /* Padding means zeros, not the pixels around an earlier crop. */
     if (padding > 0 && (v->height != v->rows || v->width != v->columns || v->top || v->left)) {

@@ -164,7 +164,9 @@ trm_status trm_dataset_map(trm_dataset *dataset, const trm_transform *transforms
     }
     /* Rows have no pixels. */
     if (count > 0 && dataset->source->ops->load == NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "map: a dataset of kind %s takes no image transforms",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "map: a dataset of kind %s takes no image transforms; of data of the "
+                         "program's own only fields image (uint8 [height, width, 3]) and label do",
                          dataset->source->ops->kind);
     }
     for (int32_t i = 0; i < count; i++) {

@@ -149,7 +149,9 @@ static trm_status check_field(own_source *own, int32_t at, trm_error *err) {
     /* names are unique, and sizes known */
     for (int32_t i = 0; i < at; i++) {
         if (strcmp(own->names[i], field->name) == 0) {
-            return TRMI_FAIL(err, TRM_INVALID, "field '%s' is there twice", field->name);
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "field '%s' is there twice; each field needs a name of its own",
+                             field->name);
         }
     }
     if (width == 0 || field->tensor.shape.rank < 0 || field->tensor.shape.rank >= TRM_MAX_RANK ||

@@ -435,7 +435,8 @@ trm_status trm_dataset_seek(trm_dataset *dataset, int64_t epoch, int64_t batch_i
     TRMI_TRY(trmi_dataset_seal(dataset, err));
     if (epoch < 0 || epoch > epoch_max || batch_index < 0 || batch_index > dataset->epoch_batches) {
         return TRMI_FAIL(
-            err, TRM_INVALID, "seek to epoch %lld, batch %lld: an epoch has %lld batches",
+            err, TRM_INVALID,
+            "seek to epoch %lld, batch %lld: an epoch has %lld batches; both are counted from 0",
             (long long)epoch, (long long)batch_index, (long long)dataset->epoch_batches);
     }
     trmi_dataset_stop(dataset);

@@ -176,7 +176,8 @@ trm_status trmi_text_files_map(trmi_text_files *files, bool all, trm_error *err)
         }
         TRMI_TRY(trmi_mapping_open(f->path, &f->mapping, err));
         if (f->mapping.bytes == 0) {
-            return TRMI_FAIL(err, TRM_CORRUPT, "%s: an empty file (0 bytes)", f->path);
+            return TRMI_FAIL(err, TRM_CORRUPT, "%s: an empty file (0 bytes); text expected",
+                             f->path);
         }
     }
     return TRM_OK;

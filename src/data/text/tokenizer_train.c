@@ -151,7 +151,8 @@ static trm_status add_special_tokens(trainer *tr, trm_error *err) {
         int32_t id;
         const char *text = o->special_tokens[i];
         if (text == NULL || text[0] == '\0' || trm_tokenizer_find(tr->t, text) >= 0) {
-            return TRMI_FAIL(err, TRM_INVALID, "special token %d: '%.60s' is empty or there twice",
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "special token %d: '%.60s' is empty or there twice; leave it out",
                              (int)i, text != NULL ? text : "");
         }
         TRMI_TRY(add_token(tr, text, true, &id, err));

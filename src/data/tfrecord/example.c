@@ -71,7 +71,7 @@ trm_status trmi_example_find(const uint8_t *data, size_t bytes, const char *cons
         good = good && !map.broken;
     }
     if (!good || example.broken) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "malformed tf.Example of %zu bytes", bytes);
+        return TRMI_FAIL(err, TRM_CORRUPT, "a record of %zu bytes is no tf.Example", bytes);
     }
     return TRM_OK;
 }

@@ -39,8 +39,10 @@ trm_status trmi_auto_meshes(trmi_plan_search *d, const trmi_mesh *only, int32_t 
     if (only != NULL) {
         list[0] = *only;
     } else if (ranks < 1 || ranks % hosts != 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "%d ranks do not divide among %d hosts", (int)ranks,
-                         (int)hosts);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%d ranks on %d hosts; as many ranks on each host, at least 1, expected: "
+                         "give ranks, or a mesh",
+                         (int)ranks, (int)hosts);
     } else {
         count = trmi_mesh_list(hosts, ranks / hosts, list);
     }

@@ -98,9 +98,11 @@ static trm_status check_one(const trmi_input_cut *cut, const char *input, const 
                             int32_t ranks, trm_error *err) {
     char text[96];
     if (cut->dimensions != shape->rank) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "dataset_strategy: %d numbers for input '%s', whose shape is %s",
-                         cut->dimensions, input, trm_shape_format(shape, text, sizeof text));
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "dataset_strategy: %d numbers for input '%s', whose shape is %s; one number for "
+            "each dimension expected",
+            cut->dimensions, input, trm_shape_format(shape, text, sizeof text));
     }
     if (ranks % cut->parts != 0 || shape->dim[cut->dimension] % cut->parts != 0) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -130,8 +132,11 @@ trm_status trmi_input_cuts_check(const char *text, const trm_graph *graph, int32
         inputs++;
     }
     if (inputs != cuts.count) {
-        return TRMI_FAIL(err, TRM_INVALID, "dataset_strategy '%.60s': %d tuples for %d inputs",
-                         text, cuts.count, inputs);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "dataset_strategy '%.60s': %d tuples for %d inputs; one tuple for each input "
+            "expected",
+            text, cuts.count, inputs);
     }
     return TRM_OK;
 }

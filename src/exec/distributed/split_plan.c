@@ -37,9 +37,9 @@ trm_status trmi_split_prepare(trm_exec *exec, trm_error *err) {
     if (o->layerwise_count > 0 || o->sync_batch_norm > 1) {
         return TRMI_FAIL(
             err, TRM_INVALID,
-            "a split graph has its own place for each parameter and batch norm over all samples or "
-            "each rank's: "
-            "layerwise parameters and groups of sync_batch_norm are for data parallel");
+            "a split graph (found %d layerwise parameters, sync_batch_norm %d; none, and 0 or %d "
+            "expected): the plan places each parameter; use data parallel, or leave them out",
+            o->layerwise_count, o->sync_batch_norm, TRM_NORM_LOCAL);
     }
     /* Options that only the finished plan can settle are reset. */
     p->options.shard_optimizer = false; /* until the plan is known */
@@ -63,7 +63,8 @@ trm_status trmi_split_prepare(trm_exec *exec, trm_error *err) {
     }
     /* The mesh is known now: its ranks must be those of the job. */
     if (trmi_mesh_ranks(&run->plan->mesh) != p->size) {
-        return TRMI_FAIL(err, TRM_INVALID, "mesh %s has %d ranks, this job has %d",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "mesh %s has %d ranks, this job has %d; give a mesh of as many ranks",
                          trmi_mesh_text(&run->plan->mesh, text, sizeof text),
                          trmi_mesh_ranks(&run->plan->mesh), p->size);
     }

@@ -78,8 +78,12 @@ void trmi_stages_close_messages(struct trm_exec *exec);
 trm_status trmi_stages_wait(struct trm_exec *exec, trm_status status, trm_error *err);
 /* Begins a step: no message is asked for. */
 void trmi_stages_rewind(struct trm_exec *exec);
-/* stages_variables.c: parameters that several stages hold, from the stage that updates them. */
+/* stages_variables.c. Checks that a parameter which several stages hold is TRMI_PLAIN.
+ *   errors  INVALID */
 trm_status trmi_stages_check_shared(const struct trm_exec *exec, trm_error *err);
+/* Sends the parameters that several stages hold from the stage that updates them to the others.
+ * `slots`: after slots have changed, which are nowhere but there, so that none is sent. Collective.
+ *   errors  those of trm_comm_exchange */
 trm_status trmi_stages_publish(struct trm_exec *exec, bool slots, trm_error *err);
 /* Sends the whole of variable `index`, or its gradient, from the stage that updates it to all
  * others (trmi_distribution.gather). Collective. */

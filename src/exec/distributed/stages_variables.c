@@ -66,7 +66,8 @@ static bool is_shared(const trmi_stage_leaf *leaf) {
     return leaf->trained && !leaf->state && (leaf->holders & (leaf->holders - 1)) != 0;
 }
 
-/* Values travel as they lie: plain on all stages. */
+/* Contract in stages.h. Values are sent in the order of the owner's memory, so it must be that of
+ * all stages: TRMI_PLAIN. */
 trm_status trmi_stages_check_shared(const trm_exec *exec, trm_error *err) {
     const trmi_staged *staged = exec->program->staged;
     for (int32_t i = 0; i < staged->leaves_count; i++) {
@@ -74,10 +75,11 @@ trm_status trmi_stages_check_shared(const trm_exec *exec, trm_error *err) {
                                    ? parameter_named(exec->program, staged->leaves[i].name)
                                    : NULL;
         if (b != NULL && b->layout != TRMI_PLAIN) {
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "%s: two stages share it, and one of them keeps it as images lie; let "
-                             "both uses be in one stage (pipeline begins)",
-                             b->name);
+            return TRMI_FAIL(
+                err, TRM_INVALID,
+                "%s: two stages share it, and one of them keeps it in its kernel's order; "
+                "let both uses be in one stage (trm_pipeline_options.begins)",
+                b->name);
         }
     }
     return TRM_OK;

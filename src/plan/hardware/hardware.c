@@ -99,9 +99,9 @@ static trm_status check_names(const hardware_file *f, const json_t *object, cons
         while (strncmp(at, key, length) != 0 || (at[length] != '|' && at[length] != '\0')) {
             at += strcspn(at, "|");
             if (*at++ == '\0') {
-                char expected[192];
-                snprintf(expected, sizeof expected, "a member of %s", known);
-                return refuse_member(f, key, value, expected);
+                return TRMI_FAIL(f->err, TRM_INVALID,
+                                 "%.80s, line %d: found a member \"%.40s\", expected %s", f->name,
+                                 find_line(f, key), key, known);
             }
         }
     }

@@ -17,7 +17,8 @@ trm_status trm_ps_audit_row(trm_ps_client *client, int32_t table, uint64_t key, 
                             int32_t *writer_count, trm_error *err) {
     TRMI_NEED(err, client);
     if (table < 0 || (uint32_t)table >= client->table_count) {
-        return TRMI_FAIL(err, TRM_INVALID, "table %d of %u", table, client->table_count);
+        return TRMI_FAIL(err, TRM_INVALID, "table %d: the client has %u tables, counted from 0",
+                         table, client->table_count);
     }
     /* the server that has the row */
     uint32_t shard =

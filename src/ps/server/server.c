@@ -151,9 +151,11 @@ static trm_status check_options(const trm_ps_server_options *in, trm_ps_server_o
     }
     if (o.mode < TRM_PS_ASYNC || o.mode > TRM_PS_SYNC || o.staleness < 0 || o.workers < 1 ||
         o.backup_workers < 0 || o.backup_workers >= o.workers) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "server %d: mode %d, staleness %d, %d workers of which %d are backup",
-                         o.server, (int)o.mode, o.staleness, o.workers, o.backup_workers);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "server %d: mode %d (0 to %d expected), staleness %d (0 or more), %d workers (1 or "
+            "more), %d backup_workers (fewer than workers)",
+            o.server, (int)o.mode, TRM_PS_SYNC, o.staleness, o.workers, o.backup_workers);
     }
     if ((o.log_pushes == TRM_ON || o.log_sync) && o.folder == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "server %d: log_pushes needs a folder", o.server);

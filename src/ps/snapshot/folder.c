@@ -274,7 +274,8 @@ trm_status trm_ps_folder_row(const trm_ps_folder *f, int32_t table, uint64_t key
                              trm_row_info *info, float *values, float *slots, trm_error *err) {
     TRMI_NEED(err, f);
     if (table < 0 || table >= f->info.tables) {
-        return TRMI_FAIL(err, TRM_INVALID, "table %d of %d", table, f->info.tables);
+        return TRMI_FAIL(err, TRM_INVALID, "table %d: the folder has %d tables, counted from 0",
+                         table, f->info.tables);
     }
     for (uint32_t i = 0; i < f->count && is_selected(f, table, key); i++) {
         if (trmi_row_table_peek(f->shards[i]->tables[table], key, info, values, slots)) {
@@ -322,7 +323,8 @@ trm_status trm_ps_folder_each(const trm_ps_folder *f, int32_t table, trm_ps_row_
                               void *context, trm_error *err) {
     TRMI_NEED(err, f, (const void *)(uintptr_t)see);
     if (table < 0 || table >= f->info.tables) {
-        return TRMI_FAIL(err, TRM_INVALID, "table %d of %d", table, f->info.tables);
+        return TRMI_FAIL(err, TRM_INVALID, "table %d: the folder has %d tables, counted from 0",
+                         table, f->info.tables);
     }
     const trmi_row_layout *layout = &f->shards[0]->tables[table]->layout;
     float *values = trmi_alloc((size_t)layout->width * sizeof *values);

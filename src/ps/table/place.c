@@ -94,18 +94,23 @@ trm_status trm_ps_place(const trm_ps_variable *variables, int32_t count,
     int64_t total = 0, before = 0, first = 0;
     if (p->kind < TRM_PARTITION_NONE || p->kind > TRM_PARTITION_MAX_SIZE || p->max_parts < 0 ||
         p->part_bytes < 0 || kind < TRM_PLACE_BY_HASH || kind > TRM_PLACE_BY_SIZE) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "partitioner %d with %d parts of %lld bytes, placement %d: unknown, or "
-                         "numbers below 0",
-                         (int)p->kind, p->max_parts, (long long)p->part_bytes, (int)kind);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "partitioner %d (0 to %d expected), %d parts of %lld bytes (0 or more), placement %d "
+            "(0 to %d)",
+            (int)p->kind, TRM_PARTITION_MAX_SIZE, p->max_parts, (long long)p->part_bytes, (int)kind,
+            TRM_PLACE_BY_SIZE);
     }
     /* Add up the bytes of all variables; a product or sum that overflows is refused. */
     for (int32_t i = 0; i < count; i++) {
         const trm_ps_variable *v = &variables[i];
         if (v->rows < 1 || v->row_bytes < 1 || v->rows > INT64_MAX / 2 / v->row_bytes ||
             total > INT64_MAX / 2 - v->rows * v->row_bytes) {
-            return TRMI_FAIL(err, TRM_INVALID, "variable %d of %lld rows of %lld bytes", i,
-                             (long long)v->rows, (long long)v->row_bytes);
+            return TRMI_FAIL(
+                err, TRM_INVALID,
+                "variable %d: %lld rows of %lld bytes; 1 or more of each expected, and less than "
+                "2^62 bytes of all variables",
+                i, (long long)v->rows, (long long)v->row_bytes);
         }
         total += v->rows * v->row_bytes;
     }

@@ -46,11 +46,11 @@ static void partitioners_cut_as_tensorflow_does(void **state) {
     }
     trm_placement out;
     CHECK_FAILS(trm_ps_place(&(trm_ps_variable){0, 4}, 1, NULL, TRM_PLACE_BY_SIZE, &out, &err),
-                TRM_INVALID, err, "variable 0 of 0 rows");
+                TRM_INVALID, err, "variable 0: 0 rows");
     CHECK_FAILS(trm_ps_place(&(trm_ps_variable){1, 4}, 1,
                              &(trm_partition){TRM_PARTITION_FIXED, -1, 0}, TRM_PLACE_BY_SIZE, &out,
                              &err),
-                TRM_INVALID, err, "below 0");
+                TRM_INVALID, err, "-1 parts of 0 bytes (0 or more)");
 }
 
 enum { VARIABLES = 40 };

@@ -152,7 +152,7 @@ trm_status trm_metrics_open(const char *path, const trm_metrics_options *options
     options = options != NULL ? options : &none;
     bool csv = trmi_ends_with(path, ".csv");
     if (!csv && !trmi_ends_with(path, ".jsonl")) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: metrics are written to .csv or .jsonl",
+        return TRMI_FAIL(err, TRM_INVALID, "%s: a file of metrics must end in .csv or .jsonl",
                          trmi_path_tail(path));
     }
     trm_metrics *metrics;

@@ -201,8 +201,10 @@ static trm_status find_dict(const uint8_t *data, size_t bytes, const char *what,
         memcpy(&length, data + 8, head - 8);
     }
     if (bytes < head || length > bytes - head || length > TRMI_NPY_HEADER_MAX) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: a header of %u bytes in a file of %zu", what,
-                         length, bytes);
+        return TRMI_FAIL(
+            err, TRM_CORRUPT,
+            "%s: a header of %u bytes in a file of %zu; the file is cut off or damaged", what,
+            length, bytes);
     }
     *out = (cursor){.text = (const char *)data + head, .bytes = length};
     return TRM_OK;

@@ -174,7 +174,8 @@ static trm_status find_data(const trm_npz *file, const central *c, size_t *start
     }
     /* Encryption and compression are not supported. */
     if (c->flags & 1) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: encrypted", trmi_path_tail(file->path));
+        return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: encrypted; save it without a password",
+                         trmi_path_tail(file->path));
     }
     if (c->method != 0) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED,
@@ -293,7 +294,8 @@ trm_status trmi_npz_parse(const uint8_t *data, size_t bytes, const char *path, t
         /* A ZIP archive begins with the head of a file or, if it is empty, with its end. */
         status = read_archive(file, err);
     } else {
-        status = TRMI_FAIL(err, TRM_CORRUPT, "%s: neither .npy nor .npz", trmi_path_tail(path));
+        status = TRMI_FAIL(err, TRM_CORRUPT, "%s: found the first bytes of neither .npy nor .npz",
+                           trmi_path_tail(path));
     }
     if (status == TRM_OK) {
         file->names.count = file->count;

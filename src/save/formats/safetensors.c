@@ -350,11 +350,13 @@ static trm_status parse_file(trm_safetensors *file, trm_error *err) {
     }
     length = trmi_get64(file->bytes);
     if (length > TRMI_SAFETENSORS_HEADER_MAX || length > file->size - 8) {
-        return TRMI_FAIL(
-            err, TRM_CORRUPT, "%s: a header of %" PRIu64 " bytes, at most %zu expected here", path,
-            length,
-            file->size - 8 < TRMI_SAFETENSORS_HEADER_MAX ? file->size - 8
-                                                         : (size_t)TRMI_SAFETENSORS_HEADER_MAX);
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s: a header of %" PRIu64 " bytes, at most %zu "
+                         "expected: the file is damaged or no safetensors file",
+                         path, length,
+                         file->size - 8 < TRMI_SAFETENSORS_HEADER_MAX
+                             ? file->size - 8
+                             : (size_t)TRMI_SAFETENSORS_HEADER_MAX);
     }
     file->strings = trmi_alloc((size_t)length + 1);
     if (file->strings == NULL) {

@@ -115,7 +115,8 @@ static trm_status sort_tensors(trmi_safetensors_layout *layout, const char *path
     qsort(keys, (size_t)count, sizeof *keys, compare_names);
     for (int64_t i = 1; i < count && status == TRM_OK; i++) {
         if (strcmp(keys[i - 1].name, keys[i].name) == 0) {
-            status = TRMI_FAIL(err, TRM_INVALID, "%s: two tensors are called %.80s",
+            status = TRMI_FAIL(err, TRM_INVALID,
+                               "%s: two tensors are called %.80s; each needs a name of its own",
                                trmi_path_tail(path), keys[i].name);
         }
     }
@@ -138,7 +139,8 @@ static trm_status put_metadata(trmi_report *header, const char *path, const trm_
         /* Keys are few, so each is compared with all before it. */
         for (int64_t j = 0; j < i; j++) {
             if (strcmp(pairs[i].key, pairs[j].key) == 0) {
-                return TRMI_FAIL(err, TRM_INVALID, "%s: two metadata values for %.80s",
+                return TRMI_FAIL(err, TRM_INVALID,
+                                 "%s: two metadata values for %.80s; one for each key expected",
                                  trmi_path_tail(path), pairs[i].key);
             }
         }

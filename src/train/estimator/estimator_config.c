@@ -167,7 +167,9 @@ static trm_status check_roles(const trm_estimator *e, trm_error *err) {
                          "the asynchronous mode can do without");
     }
     if (e->strategy.server.backup_workers > 0 && e->strategy.server.mode != TRM_PS_SYNC) {
-        return TRMI_FAIL(err, TRM_INVALID, "backup_workers are for the synchronous mode");
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%d backup_workers need the synchronous mode (TRM_PS_SYNC)",
+                         e->strategy.server.backup_workers);
     }
     if (e->strategy.server.backup_workers < 0 ||
         (e->strategy.server.backup_workers >= e->trainers && !sparse)) {

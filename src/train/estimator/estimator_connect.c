@@ -14,7 +14,7 @@
 static const double say_seconds = 10;
 enum { LATE_WAITS = 2, CHIEF_WAITS = 10 }; /* seconds to wait for servers of a job that is over */
 
-/* Is polled by the client: returns whether a stop was requested. */
+/* Returns whether a stop was requested. Polled by the client while it waits. */
 static bool is_stopped(void *estimator) { return trmi_estimator_stopped(estimator); }
 
 /* Returns whether another worker has died that this one computes with. Server 0 waits for all

@@ -107,8 +107,9 @@ trm_status trmi_exporters_check(const trm_estimator *e, const trm_eval_spec *eva
         }
         for (int32_t j = 0; j < i; j++) {
             if (strcmp(eval->exporters[j].name, x->name) == 0) {
-                return TRMI_FAIL(err, TRM_INVALID, "EvalSpec: two exporters are called %s",
-                                 x->name);
+                return TRMI_FAIL(
+                    err, TRM_INVALID,
+                    "EvalSpec: two exporters are called %s; each needs a name of its own", x->name);
             }
         }
     }

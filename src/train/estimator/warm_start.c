@@ -46,7 +46,9 @@ static trm_status open_tensors(trmi_warm_start *w, trm_error *err) {
     w->weights = (trmi_weights){.files = &w->tensors, .count = 1};
     trm_status status = trm_checkpoint_open(w->path, NULL, &w->checkpoint, err);
     if (status == TRM_END) {
-        return TRMI_FAIL(err, TRM_IO, "%s: no checkpoint there", w->path);
+        return TRMI_FAIL(
+            err, TRM_IO,
+            "%s: no checkpoint there; a checkpoint or a folder of checkpoints expected", w->path);
     }
     TRMI_TRY(status);
     w->tensors = trm_checkpoint_part_of(w->checkpoint, "model");

@@ -85,21 +85,23 @@ static trm_status check_layerwise(const trm_model *model, const trm_checkpoint *
     if (part != NULL && !own) {
         return TRMI_FAIL(
             err, TRM_INVALID,
-            "%s: of a job in hybrid_parallel, each of its %d ranks with parameters of its own: "
-            "resume it so, or begin with rank 0's (load, --init)",
+            "%s: checkpoint of a hybrid_parallel job of %d ranks; resume it with the same mode and "
+            "as many ranks, or load the weights of rank 0 alone (load, --init)",
             where, then);
     }
     if (part == NULL && own) {
         return TRMI_FAIL(
             err, TRM_INVALID,
-            "%s: of a job whose ranks kept no parameters to themselves: begin with it (load, "
+            "%s: checkpoint of a job without layerwise parameters; begin with its weights (load, "
             "--init) instead of resuming it",
             where);
     }
     if (own && then != now) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "%s: each of %d ranks had parameters of its own, this run has %d ranks",
-                         where, then, now);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "%s: checkpoint of a hybrid_parallel job of %d ranks, this run has %d; resume "
+            "it with as many ranks",
+            where, then, now);
     }
     return TRM_OK;
 }

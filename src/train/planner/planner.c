@@ -74,7 +74,9 @@ static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     if (p->options.ranks > 0 && p->ranks != p->options.ranks) {
         char mesh[48];
         bool from_file = text == NULL && p->given->file != NULL;
-        return TRMI_FAIL(err, TRM_INVALID, "%.100s%smesh %s has %d ranks, -n or ranks is %d",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%.100s%smesh %s has %d ranks, -n or ranks is %d; give one of the two, or "
+                         "equal numbers",
                          from_file ? p->given->file : "", from_file ? ": " : "",
                          trmi_mesh_text(&p->drive.meshes[0].mesh, mesh, sizeof mesh), (int)p->ranks,
                          (int)p->options.ranks);
@@ -196,7 +198,8 @@ static trm_status take_options(trm_planner *p, trm_error *err) {
     }
     TRMI_TRY(settle_meshes(p, err));
     if (comm != NULL && trm_comm_size(comm) != p->ranks) {
-        return TRMI_FAIL(err, TRM_INVALID, "%d ranks are planned for, %d would measure",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "a plan for %d ranks, but the communicator has %d; plan for as many ranks",
                          (int)p->ranks, (int)trm_comm_size(comm));
     }
     trmi_links_local(&p->links, p->ranks);

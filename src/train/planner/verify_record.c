@@ -176,8 +176,10 @@ static trm_status feed_batch(trm_exec *exec, const trm_batch *batch, trm_error *
         }
         memset(target.data, 0, (size_t)trm_tensor_bytes(&target));
         if (trm_tensor_bytes(&given) > trm_tensor_bytes(&target)) {
-            return TRMI_FAIL(err, TRM_INVALID, "field '%s' is larger than the model's input",
-                             batch->fields[i].name);
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "field '%s' has %lld bytes, the model's input has room for %lld",
+                             batch->fields[i].name, (long long)trm_tensor_bytes(&given),
+                             (long long)trm_tensor_bytes(&target));
         }
         memcpy(target.data, given.data, (size_t)trm_tensor_bytes(&given));
     }
