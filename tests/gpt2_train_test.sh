@@ -44,6 +44,20 @@ END
 for part in model optimizer; do
     cmp "a/ckpt-120/$part.safetensors" "b/ckpt-120/$part.safetensors" || fail "$part of the resumed run"
 done
+# ---- a run that begins with the weights of another one is told what no shape shows: heads, and which texts the ids stand for
+tr w W < text.txt > other.txt
+for change in "--heads 4|heads is 2 there and 4 here" "--data other.txt|its tokenizer has other tokens than that of the data" "|"; do
+    flags=${change%|*}
+    # shellcheck disable=SC2086
+    "$trireme" train gpt2 $([ "$flags" = "--data other.txt" ] || echo --data text.txt) --dataset text --tokens characters --context 24 --layers 2 --width 32 \
+        $([ "$flags" = "--heads 4" ] || echo --heads 2) $flags $learn --init a --steps 1 --eval-every-epochs 0 > out 2>&1 || fail "--init a $flags: $(cat out)"
+    if [ -n "$flags" ]; then
+        grep -qF -- "${change#*|}" out || fail "--init a $flags: $(cat out)"
+    else
+        grep -q "warning" out && fail "--init a: $(cat out)"
+    fi
+done
+
 for n in 1 2; do
     # shellcheck disable=SC2086
     "$trireme" train gpt2 $data $network --batch-size $((16 / n)) -n $n --deterministic strict --steps 6 --eval-every-epochs 0 --output s$n \

@@ -257,6 +257,9 @@ TRM_MUST_USE trm_status app_make_model(app_context *app, trm_dataset *data, bool
  * sound checkpoint in it.
  *   errors  INVALID if it is of another model, IO */
 TRM_MUST_USE trm_status app_recall(app_context *app, const char *name, trm_error *err);
+/* Warns, on rank 0, of what differs from the checkpoint or folder in --init, and no shape of a
+ * weight shows: heads, epsilon, rotary positions, normalisation of images, tokens of the data. */
+void app_compare_start(const app_context *app, const app_network *network, const trm_dataset *data);
 /* Return what rates count ("images", "samples" or "tokens"), the key of the rate in JSON, and how
  * many a sample has. */
 const char *app_unit(const app_context *app);

@@ -216,6 +216,7 @@ trm_status app_model_options(app_context *app, trm_dataset *data, bool evaluatio
     if ((status = describe_run(o, network, err)) != TRM_OK) {
         return status;
     }
+    app_compare_start(app, network, data);
     bool expand = strcmp(o->loss, "expand") == 0;
     *out = (trm_model_options){
         .network = model->kind->build,
