@@ -63,6 +63,23 @@ expect 2 "model_type is 'vit'; gpt2, llama, bert can be read here" import gpt2 -
 expect 2 "model_type is 'gpt2'; vit can be read here" import vit --from hf-a --output no
 expect 2 "'classifier.weight' has shape [12, 32], the network's has [13, 32]" train vit --data synth --init hf-v --classes 13 --steps 1
 cp -r hf-v broken-v
+# The folder's normalisation is that of evaluation and training: another one gives another loss, and the checkpoint keeps it.
+eval_vit() { "$trireme" eval vit --checkpoint "$1" --data synth --synth-test 32 --json | sed 's/,"seconds.*//'; }
+set_processor() { # JSON MEMBERS
+    rm -rf norm-v norm-i && cp -r hf-v norm-v && echo "{$1}" > norm-v/preprocessor_config.json
+}
+set_processor '"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]'
+half=$(eval_vit norm-v)
+[ "$half" = "$(eval_vit hf-v)" ] && fail "the folder's normalisation is not used"
+expect 0 "norm-i/ckpt-0" import vit --from norm-v --output norm-i
+[ "$(eval_vit norm-i)" = "$half" ] || fail "the imported normalisation: $(eval_vit norm-i), $half expected"
+"$trireme" train vit --data synth --synth-train 64 --synth-test 32 --init norm-v --steps 1 --batch-size 4 --eval-every-epochs 0 --quiet --output norm-t \
+    > log.txt 2>&1 && grep -q '"image_mean":\[0.5,0.5,0.5\],"image_std":\[0.5,0.5,0.5\]' norm-t/ckpt-1/manifest.json ||
+    fail "train --init norm-v: $(cat log.txt) $(grep -o 'image_mean.*' norm-t/ckpt-1/manifest.json)"
+set_processor '"do_normalize": false, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]'
+[ "$(eval_vit norm-v)" = "$half" ] && fail "do_normalize is not read"
+set_processor '"rescale_factor": 0.00784'
+expect 2 "another factor cannot be read here" eval vit --checkpoint norm-v --data synth
 sed 's/"qkv_bias": true/"qkv_bias": false/' hf-v/config.json > broken-v/config.json
 expect 2 'qkv_bias is false; only true can be read here' import vit --from broken-v --output no
 python3 - << 'END' # as BERT's first files name their norms
@@ -100,9 +117,96 @@ for run in "" "-n 2 --launch-dir logs" "-n 1 --ps 1 --launch-dir logs-ps"; do
     [ "$(grep -c "more: $unused" log.txt)" = 1 ] || fail "warnings of --init more $run: $(cat log.txt)"
 done
 cp -r hf-a masks
-python3 add.py hf-a/model.safetensors masks/model.safetensors transformer.h.0.attn.bias transformer.h.1.attn.masked_bias lm_head.weight
+python3 add.py hf-a/model.safetensors masks/model.safetensors transformer.h.0.attn.bias transformer.h.1.attn.masked_bias
 "$trireme" import gpt2 --from masks --output again-masks > log.txt 2>&1 || fail "masks"
 grep -q "not used" log.txt && fail "masks are counted: $(cat log.txt)"
+# A second name of a tied embedding is left out where it has the same values; else it is an output layer of its own in transformers 5.
+cat > write_second_name.py << 'END'
+import json, struct, sys
+source, target, name, copy, same = sys.argv[1:]
+blob = open(source, "rb").read()
+size = struct.unpack("<Q", blob[:8])[0]
+head, data = json.loads(blob[8:8 + size]), bytearray(blob[8 + size:])
+begin, end = head[name]["data_offsets"]
+head[copy] = {**head[name], "data_offsets": [len(data), len(data) + end - begin]}
+data += data[begin:end]
+if same == "other":
+    data[-1] ^= 64
+text = json.dumps(head).encode()
+open(target, "wb").write(struct.pack("<Q", len(text)) + text + data)
+END
+"$trireme" train llama --data text.txt --dataset text --tokenizer tokenizer $size --steps 1 --batch-size 4 --eval-every-epochs 0 --quiet --output t > log.txt 2>&1 &&
+    "$trireme" export llama --checkpoint t --to huggingface --output hf-t --quiet > log.txt 2>&1 || fail "tied llama: $(cat log.txt)"
+while read -r model folder name copy; do
+    for same in same other; do
+        rm -rf copied no-copied && cp -r $folder copied
+        python3 write_second_name.py $folder/model.safetensors copied/model.safetensors "$name" "$copy" $same || fail "write_second_name.py"
+        if [ $same = same ]; then
+            expect 0 "no-copied/ckpt-0" import $model --from copied --output no-copied
+            grep -q "not used" out.txt && fail "$copy is counted: $(cat log.txt)"
+        else
+            expect 2 "'$copy' differs from '$name', of which it is a copy" import $model --from copied --output no
+            expect 2 "'$copy' differs from '$name'" import $model --from copied/model.safetensors $size --hidden 48 --vocabulary 290 --output no
+            for run in "-n 2 --launch-dir logs" "-n 1 --ps 1 --launch-dir logs-ps"; do
+                # shellcheck disable=SC2086
+                timeout 120 "$trireme" train $model --data text.txt --dataset text --init copied --steps 1 --batch-size 4 --eval-every-epochs 0 $run > log.txt 2>&1 &&
+                    fail "$model $run begins with $copy"
+                cat log.txt logs*/*/*log* 2> /dev/null | grep -q "'$copy' differs from '$name'" || fail "$model $run: $(cat log.txt)"
+            done
+        fi
+    done
+done << 'END'
+gpt2 hf-a transformer.wte.weight lm_head.weight
+llama hf-t model.embed_tokens.weight lm_head.weight
+bert hf-c bert.embeddings.word_embeddings.weight cls.predictions.decoder.weight
+bert hf-c cls.predictions.bias cls.predictions.decoder.bias
+END
+# Adapters beside the weights, which transformers would add, and a folder that lacks a tensor, with servers, too.
+rm -rf copied && cp -r hf-a copied && echo '{"peft_type": "LORA"}' > copied/adapter_config.json
+expect 2 "copied: adapter_config.json is there" import gpt2 --from copied --output no
+rm copied/adapter_config.json
+sed 's/"n_layer": 2/"n_layer": 2, "num_hidden_layers": 1/' hf-a/config.json > copied/config.json
+expect 3 '"n_layer" and "num_hidden_layers" differ' import gpt2 --from copied --output no
+sed 's/"n_layer": 2/"num_hidden_layers": 2/' hf-a/config.json > copied/config.json
+expect 0 "alias/ckpt-0" import gpt2 --from copied --output alias
+sed 's/"n_layer": 2/"n_layer": 3/' hf-a/config.json > copied/config.json
+for run in "" "-n 1 --ps 1 --launch-dir logs-less"; do
+    # shellcheck disable=SC2086
+    timeout 120 "$trireme" train gpt2 --data text.txt --dataset text --init copied --steps 1 --batch-size 4 --eval-every-epochs 0 $run > log.txt 2>&1 && fail "lacking $run"
+    cat log.txt logs-less/*/*log* 2> /dev/null | grep -q "copied has no tensor 'h.2" || fail "a folder without h.2, $run: $(cat log.txt)"
+done
+# Ends of a text: those of generation_config.json, else of config.json; they go through import, training and export. The token before a
+# text is the post-processor's.
+cp -r hf-a ends
+python3 - << 'END'
+import json
+tokenizer = json.load(open("ends/tokenizer.json"))
+tokenizer["post_processor"] = {"type": "Sequence", "processors": [{"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}, {
+    "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}], "pair": [],
+    "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [3], "tokens": ["[CLS]"]}}}]}
+json.dump(tokenizer, open("ends/tokenizer.json", "w"))
+END
+generate() { # FOLDER: ids that the model there adds to a prompt
+    "$trireme" generate gpt2 --checkpoint "$1" --prompt "the rank" --tokens 12 --temperature 3 --seed 5 --json > event.json 2> log.txt || fail "generate $1: $(cat log.txt)"
+    python3 -c 'import json; e = json.load(open("event.json")); print(e["prompt_tokens"], *e["token_ids"])'
+}
+read -r plain _ <<< "$(generate hf-a)"
+read -r before first second third all <<< "$(generate ends)"
+[ "$before" = $((plain + 1)) ] || fail "prompts of $plain and $before tokens"
+"$trireme" generate gpt2 --checkpoint ends --prompt "the rank" --tokens 1 > out.txt && [ "$(head -c 8 out.txt)" = "the rank" ] || fail "$(cat out.txt)"
+echo "{\"eos_token_id\": [289, $third]}" > ends/generation_config.json
+expected="$before $first $second"
+[ "$third" = "$first" ] || [ "$third" = "$second" ] && fail "another --seed is needed: $first $second $third $all"
+[ "$(generate ends)" = "$expected" ] || fail "ends: $(generate ends), $expected expected"
+expect 0 "ends-i/ckpt-0" import gpt2 --from ends --output ends-i
+[ "$(generate ends-i)" = "$expected" ] || fail "imported ends: $(generate ends-i), $expected expected"
+expect 0 "ends-o" export gpt2 --checkpoint ends-i --to huggingface --output ends-o
+[ "$(generate ends-o)" = "$expected" ] || fail "exported ends: $(generate ends-o), $expected expected"
+"$trireme" train gpt2 --data text.txt --dataset text --init ends --steps 1 --batch-size 4 --eval-every-epochs 0 --output ends-t --quiet > log.txt 2>&1 || fail "ends-t"
+grep -q "$third" ends-t/tokenizer/generation_config.json || fail "a training forgets the ends of --init"
+[ -e hf-a/generation_config.json ] && fail "the tokenizer's own end needs no file"
+sed -i 's/"single": \[/&{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, /' ends/tokenizer.json
+expect 2 "several tokens before a text" tokenizer encode text.txt --tokenizer ends --output no.bin
 grep -q '"mask_token": "\[MASK\]"' hf-c/tokenizer_config.json && grep -q '"pad_token_id": 2' hf-c/config.json || fail "special tokens: $(cat hf-c/*config.json)"
 expect 2 "is of gpt2, not of llama" import llama --from hf-a --output no
 expect 2 "'wte.weight' has shape [290, 32], the network's has [290, 64]" train gpt2 --data text.txt --dataset text --init hf-a --width 64 --steps 1
@@ -121,6 +225,7 @@ refuse_config() { # CODE MESSAGE SED-EXPRESSION: with the changed configuration 
 refuse_config 2 'hidden_act is "relu"; only "silu" can be read here' 's/"silu"/"relu"/'
 refuse_config 3 '"num_hidden_layers": a whole number from 1 to 4096 expected' 's/"num_hidden_layers": 2/"num_hidden_layers": "2"/'
 refuse_config 3 '"num_hidden_layers": a whole number from 1 to 4096 expected' 's/"num_hidden_layers": 2/"num_hidden_layers": 1000000000/'
+refuse_config 2 'head_dim is 16; only hidden_size / num_attention_heads, 8, can be read here' 's/"num_hidden_layers": 2/&, "head_dim": 16.0/'
 refuse_config 2 'sliding_window is set; only models without it' 's/"num_hidden_layers": 2/&, "sliding_window": 16/'
 refuse_config 2 'quantization_config is set; only models without it' 's/"num_hidden_layers": 2/&, "quantization_config": {"bits": 4}/'
 refuse_config 2 "rope_type is 'linear'; only default can be read here" 's/"num_hidden_layers": 2/&, "rope_parameters": {"type": "linear", "factor": 2}/'
@@ -134,6 +239,14 @@ echo '{' > broken/config.json
 expect 3 "config.json: line" import llama --from broken --output no
 cp hf-b/config.json broken/ && rm broken/model.safetensors
 expect 3 "neither model.safetensors nor model.safetensors.index.json" import llama --from broken --output no
+cp -r cut-b twice && for file in twice/model-0000[12]-of-*; do cp "$file" "twice/copy-${file##*/}"; done
+python3 - << 'END'
+import glob, json
+index = json.load(open("twice/model.safetensors.index.json"))
+index["weight_map"]["another"] = glob.glob("copy-*", root_dir="twice")[0]
+json.dump(index, open("twice/model.safetensors.index.json", "w"))
+END
+expect 3 "two of its files have" import llama --from twice --output no
 echo '{"weight_map": {"a": "../a.safetensors"}}' > broken/model.safetensors.index.json
 expect 3 "names without '/' expected" import llama --from broken --output no
 [ -e no ] && fail "a failed import has written"

@@ -49,7 +49,7 @@ OPTIONAL = {
     'trm_event_members': 'mean text', 'trm_record_open': 'role', 'trm_model_load': 'skipped', 'trm_model_save': 'writer',
 }
 # The value that a function returns for NULL, if it is not zero.
-ANSWERS = {'trm_exec_find': '-1', 'trm_tokenizer_find': '-1', 'trm_tokenizer_end': '-1', 'trm_generator_choose': '-1', 'trm_shape_count': '-1', 'trm_tensor_bytes': '-1', 'trm_comm_size': '1',
+ANSWERS = {'trm_exec_find': '-1', 'trm_tokenizer_find': '-1', 'trm_tokenizer_end': '-1', 'trm_tokenizer_begin': '-1', 'trm_generator_choose': '-1', 'trm_shape_count': '-1', 'trm_tensor_bytes': '-1', 'trm_comm_size': '1',
            'trm_comm_local_size': '1', 'trm_request_test': 'true'}
 # Functions that end something: NULL is nothing to end, thus no error.
 ENDS = re.compile(r'_(destroy|close|free|leave|end)$')

@@ -408,6 +408,8 @@ typedef struct trm_dataset_spec {
     uint64_t seed;                   /* of order and augmentation */
     int64_t prefetch_depth, threads; /* 0 = 4 batches ahead by one thread; depth TRM_NONE = none */
     bool channels_last;              /* images are [H, W, C] */
+    /* by which images are normalised, channels R, G, B; std 0 = those of the kind */
+    double image_mean[3], image_std[3];
     trm_switch augment; /* TRM_OFF: the training set in the form of the test set, in order */
     /* a fixed recipe for CIFAR-10: every *batch*.bin file (so the test set too), mean and std in B,
      * G, R order, 224 x 224, and shuffle(10) on top of the permutation */
@@ -706,6 +708,9 @@ TRM_API int64_t trm_tokenizer_vocabulary(const trm_tokenizer *tokenizer);
 /* Returns the id of a token, spelled as in tokenizer.json ("<|endoftext|>"); -1 if there is none.
  */
 TRM_API int32_t trm_tokenizer_find(const trm_tokenizer *tokenizer, const char *token);
+/* Returns the id of the token that the post-processor of tokenizer.json puts before a text
+ * (<|begin_of_text|> of Llama 3); -1 if there is none. Encoding does not add it. */
+TRM_API int32_t trm_tokenizer_begin(const trm_tokenizer *tokenizer);
 /* Returns the id of the token after a document: <|endoftext|>, <|end_of_text|> or </s>; -1 if the
  * tokenizer has none of them. */
 TRM_API int32_t trm_tokenizer_end(const trm_tokenizer *tokenizer);

@@ -505,6 +505,8 @@ class trm_dataset_spec(Structure):
     prefetch_depth: 0 = 4 batches ahead by one thread; depth TRM_NONE = none
     threads: 0 = 4 batches ahead by one thread; depth TRM_NONE = none
     channels_last: images are [H, W, C]
+    image_mean: by which images are normalised, channels R, G, B; std 0 = those of the kind
+    image_std: by which images are normalised, channels R, G, B; std 0 = those of the kind
     augment: TRM_OFF: the training set in the form of the test set, in order
     fixed_recipe: a fixed recipe for CIFAR-10: every *batch*.bin file (so the test set too), mean and std in B, G, R order, 224 x 224, and shuffle(10) on top of the permutation
     click: options of click data; NULL = defaults
@@ -2138,6 +2140,8 @@ trm_dataset_spec._fields_ = [
     ('prefetch_depth', c_int64),
     ('threads', c_int64),
     ('channels_last', c_bool),
+    ('image_mean', c_double * 3),
+    ('image_std', c_double * 3),
     ('augment', c_int),
     ('fixed_recipe', c_bool),
     ('click', POINTER(trm_click_options)),
@@ -4014,6 +4018,11 @@ FUNCTIONS = {
     'trm_tokenizer_find': (c_int32, (c_void_p, c_char_p,),
         'tokenizer token',
         """Returns the id of a token, spelled as in tokenizer.json ("<|endoftext|>"); -1 if there is none."""),
+    'trm_tokenizer_begin': (c_int32, (c_void_p,),
+        'tokenizer',
+        """Returns the id of the token that the post-processor of tokenizer.json puts before a text
+        (<|begin_of_text|> of Llama 3); -1 if there is none. Encoding does not add it.
+        """),
     'trm_tokenizer_end': (c_int32, (c_void_p,),
         'tokenizer',
         """Returns the id of the token after a document: <|endoftext|>, <|end_of_text|> or </s>; -1 if the

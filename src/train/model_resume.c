@@ -130,18 +130,19 @@ static trm_status load_file(loading *l, const trm_safetensors *file, trm_error *
     return load_part(l, &weights, err);
 }
 
-/* Logs which tensors of weights that come from elsewhere have no place in the network. Its
- * variables are those of the graph, because the program of a stage has only some of them. In jobs
- * with servers warm_start.c warns: tables are not in the graph there.
- *   errors  NOMEM */
-static trm_status warn_unused(trm_model *model, const trmi_weights *weights, const char *where,
-                              trm_error *err) {
+/* Loads weights that come from elsewhere: a file, or the files of a folder. What they have and the
+ * network does not is looked at, too: a second name of a tied tensor with other values is refused
+ * before the model is changed, other tensors are counted in a warning. The network's variables are
+ * those of the graph, because the program of a stage has only some of them. In jobs with servers
+ * warm_start.c does this: tables are not in the graph there. */
+static trm_status load_foreign(trm_model *model, loading *l, const trmi_weights *weights,
+                               trm_error *err) {
     const trm_graph *graph = trmi_model_owner(model)->graph;
     const trm_safetensors_entry **taken;
-    if (model->remote != NULL || trmi_model_rank(model) != 0) {
-        return TRM_OK;
+    if (model->remote != NULL) {
+        return load_part(l, weights, err);
     }
-    TRMI_TRY(TRMI_NEW(err, taken, (size_t)graph->ops_count, "to load %s", where));
+    TRMI_TRY(TRMI_NEW(err, taken, (size_t)graph->ops_count, "to load %s", l->where));
     int64_t count = 0;
     for (int64_t i = 1; i < graph->ops_count; i++) {
         const trmi_op *op = &graph->ops[i];
@@ -151,16 +152,13 @@ static trm_status warn_unused(trm_model *model, const trmi_weights *weights, con
             count += taken[count] != NULL;
         }
     }
-    trmi_weights_warn_unused(weights, taken, count, where);
+    trm_status status = trmi_weights_check_copies(weights, taken, count, l->where, err);
+    status = status == TRM_OK ? load_part(l, weights, err) : status;
+    if (status == TRM_OK && trmi_model_rank(model) == 0) {
+        trmi_weights_warn_unused(weights, taken, count, l->where);
+    }
     trmi_free(taken);
-    return TRM_OK;
-}
-
-/* Loads weights that come from elsewhere: a file, or the files of a folder. */
-static trm_status load_foreign(trm_model *model, loading *l, const trmi_weights *weights,
-                               trm_error *err) {
-    TRMI_TRY(load_part(l, weights, err));
-    return warn_unused(model, weights, l->where, err);
+    return status;
 }
 
 /* Loads weights from a .safetensors file, a Hugging Face folder or the newest checkpoint under

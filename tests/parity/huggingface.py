@@ -14,6 +14,7 @@ import sys
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 from transformers import (AutoImageProcessor, AutoModelForCausalLM, AutoModelForImageClassification, AutoModelForMaskedLM, AutoTokenizer, BertConfig, GPT2Config,
                           LlamaConfig, ViTConfig, ViTImageProcessor)
 
@@ -76,7 +77,7 @@ def check_images(name, config, seed):
 def check_evaluation(name, kind, model, words):
     """Compares trireme eval with the model: the text in windows of CONTEXT tokens, each with the tokens that follow. Returns the loss."""
     content = open(text).read()
-    every = words(content, return_tensors="pt").input_ids[0]
+    every = words(content, return_tensors="pt", add_special_tokens=False).input_ids[0]
     losses, tokens = 0.0, 0
     with torch.no_grad():
         for i in range(0, len(every) - 1, CONTEXT):
@@ -176,12 +177,21 @@ def check_masked(name, config, seed):
     assert event["tokens"] > 0 and event["perplexity"] > 1 and "bits_per_byte" not in event, event
 
 
-def check(name, config, seed):
+def put_before_texts(folder, token):
+    """Lets the tokenizer of a folder put a token before each text, as Llama 3's."""
+    words = Tokenizer.from_file(f"{folder}/tokenizer.json")
+    words.post_processor = TemplateProcessing(single=f"{token} $A", special_tokens=[(token, words.token_to_id(token))])
+    words.save(f"{folder}/tokenizer.json")
+
+
+def check(name, config, seed, before=None):
     kind, folder = config.model_type, pathlib.Path(name)
     model = random_model(AutoModelForCausalLM, config, seed)
     model.save_pretrained(folder, max_shard_size="60KB" if seed % 2 else "5GB")
     for file in pathlib.Path(tokenizer).iterdir():
         shutil.copy(file, folder)
+    if before is not None:
+        put_before_texts(folder, before)
     run("import", kind, "--from", folder, "--output", f"{name}-imported")
     run("export", kind, "--checkpoint", f"{name}-imported", "--to", "huggingface", "--output", f"{name}-back",
         *(["--shard-bytes", "50K"] if seed % 3 == 0 else []))
@@ -195,10 +205,12 @@ def check(name, config, seed):
     losses = check_evaluation(name, kind, model, words)
 
     prompt = words(PROMPT, return_tensors="pt").input_ids
+    assert before is None or prompt[0, 0] == words.convert_tokens_to_ids(before), prompt
     many = CONTEXT - prompt.shape[1]
     with torch.no_grad():
-        greedy = model.generate(prompt, max_new_tokens=many, do_sample=False, eos_token_id=0, pad_token_id=0)[0, prompt.shape[1]:].tolist()
-    greedy = greedy[:greedy.index(0)] if 0 in greedy else greedy
+        greedy = model.generate(prompt, max_new_tokens=many, do_sample=False, pad_token_id=0)[0, prompt.shape[1]:].tolist()
+    ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    greedy = greedy[:-1] if greedy[-1] in ends else greedy
     for checkpoint in (folder, f"{name}-imported"):
         event = json.loads(run("generate", kind, "--checkpoint", checkpoint, "--prompt", PROMPT, "--tokens", many, "--json"))
         assert event["token_ids"] == greedy, (name, event["token_ids"], greedy)
@@ -214,9 +226,10 @@ check("gpt2-a", GPT2Config(n_embd=48, n_layer=3, n_head=4, **gpt2), 1)
 check("gpt2-b", GPT2Config(n_embd=32, n_layer=2, n_head=2, n_inner=40, layer_norm_epsilon=1e-3, **gpt2), 6)
 check_experts("moe")
 llama = dict(vocab_size=VOCABULARY, max_position_embeddings=CONTEXT)
-check("llama-a", LlamaConfig(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, **llama), 3)
+check("llama-a", LlamaConfig(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, eos_token_id=[0, 40],
+                             **llama), 3, before="[CLS]")
 check("llama-b", LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
-                             tie_word_embeddings=True, rope_theta=500.0, rms_norm_eps=1e-3, **llama), 4)
+                             tie_word_embeddings=True, rope_theta=500.0, rms_norm_eps=1e-3, eos_token_id=0, **llama), 4)
 bert = dict(vocab_size=VOCABULARY, max_position_embeddings=CONTEXT, hidden_size=32)
 check_masked("bert-a", BertConfig(num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, pad_token_id=None, **bert), 9)
 check_masked("bert-b", BertConfig(num_hidden_layers=3, num_attention_heads=2, intermediate_size=64, layer_norm_eps=1e-3, **bert), 10)

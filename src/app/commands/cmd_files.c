@@ -40,6 +40,10 @@ static trm_status export_folder(const app_context *app, const app_network *netwo
                                        .merge = o->merge};
     network->model->kind->export_folder(network, &options);
     status = status == TRM_OK ? trm_export_huggingface(model, &options, o->output, err) : status;
+    if (status == TRM_OK && tokenizer != NULL) {
+        const char *from = app_is_huggingface(o->checkpoint) ? o->checkpoint : o->tokenizer;
+        status = app_ends_keep(from, tokenizer, o->output, err);
+    }
     trm_tokenizer_destroy(tokenizer);
     return status;
 }
@@ -119,6 +123,7 @@ static trm_status save_tokenizer(const app_options *o, trm_error *err) {
     snprintf(folder, sizeof folder, "%s/tokenizer", o->output);
     trm_status status = trm_tokenizer_open(o->tokenizer, &tokenizer, err);
     status = status == TRM_OK ? trm_tokenizer_save(tokenizer, folder, err) : status;
+    status = status == TRM_OK ? app_ends_keep(o->from, tokenizer, folder, err) : status;
     trm_tokenizer_destroy(tokenizer);
     return status;
 }

@@ -53,10 +53,32 @@ typedef struct run {
     trm_generator *generator;
     trm_tokenizer *tokenizer;
     trm_tokens prompt, made;
+    int64_t added;  /* tokens before the text of the prompt, which are not printed */
+    app_ends ends;  /* tokens that end the text */
     double seconds; /* of the tokens after the first, which waits for the prompt */
 } run;
 
-/* Encodes the prompt: --prompt, --prompt-file, or else the token between documents or a line end.
+/* Puts a token before the prompt.
+ *   errors  NOMEM */
+static trm_status put_before(run *r, int32_t id, trm_error *err) {
+    trm_tokens *p = &r->prompt;
+    int64_t count = p->count + 1;
+    int32_t *ids = malloc((size_t)count * sizeof *ids);
+    if (ids == NULL) {
+        return app_no_memory(err, "for a prompt");
+    }
+    ids[0] = id;
+    if (count > 1) {
+        memcpy(ids + 1, p->ids, (size_t)p->count * sizeof *ids);
+    }
+    trm_tokens_free(p);
+    *p = (trm_tokens){.ids = ids, .count = count, .capacity = count};
+    r->added = 1;
+    return TRM_OK;
+}
+
+/* Encodes the prompt: --prompt or --prompt-file, after the token that the tokenizer puts before a
+ * text; without a prompt that one, or else the token between documents or a line end.
  *   errors  INVALID, IO */
 static trm_status encode_prompt(run *r, trm_error *err) {
     const app_options *o = &r->app->o;
@@ -71,21 +93,13 @@ static trm_status encode_prompt(run *r, trm_error *err) {
             return status;
         }
     }
-    /* Without a prompt take the token between documents, or a line end where there is none. */
     const char *prompt = text != NULL ? text : o->prompt != NULL ? o->prompt : "";
-    int32_t end = trm_tokenizer_end(r->tokenizer);
-    prompt = *prompt == '\0' && end < 0 ? "\n" : prompt;
+    int32_t before = trm_tokenizer_begin(r->tokenizer), end = trm_tokenizer_end(r->tokenizer);
+    prompt = *prompt == '\0' && before < 0 && end < 0 ? "\n" : prompt;
+    before = *prompt == '\0' && before < 0 ? end : before;
     trm_status status = trm_tokenizer_encode(r->tokenizer, prompt, strlen(prompt), &r->prompt, err);
     free(text);
-    if (status == TRM_OK && r->prompt.count == 0) {
-        r->prompt.ids = malloc(sizeof *r->prompt.ids);
-        if (r->prompt.ids == NULL) {
-            return app_no_memory(err, "for a prompt");
-        }
-        r->prompt.ids[0] = end;
-        r->prompt.count = r->prompt.capacity = 1;
-    }
-    return status;
+    return status == TRM_OK && before >= 0 ? put_before(r, before, err) : status;
 }
 
 /* Refuses models that predict no next token.
@@ -134,9 +148,14 @@ static trm_status prepare_generation(run *r, trm_error *err) {
                         "%.140s has no tokenizer beside it; --tokenizer DIR expected",
                         o->checkpoint);
     }
+    const char *folder = app_is_huggingface(o->checkpoint) ? o->checkpoint : o->tokenizer;
     if ((status = trm_tokenizer_open(o->tokenizer, &r->tokenizer, err)) != TRM_OK ||
+        (status = app_ends_read(folder, &r->ends, err)) != TRM_OK ||
         (status = encode_prompt(r, err)) != TRM_OK) {
         return status;
+    }
+    if (r->ends.count == 0) {
+        r->ends = (app_ends){.ids = {trm_tokenizer_end(r->tokenizer)}, .count = 1};
     }
     /* the checkpoint did not say how many tokens there are */
     if (o->transformer.vocabulary == 0) {
@@ -200,10 +219,7 @@ static trm_status generate_text(run *r, trm_error *err) {
                                    .top_k = o->top_k,
                                    .top_p = o->top_p,
                                    .seed = (uint64_t)o->seed};
-    int32_t end = trm_tokenizer_end(r->tokenizer);
-    /* the prompt is more than the token between documents */
-    bool shown = r->prompt.count > 1 || r->prompt.ids[0] != end;
-    trm_status status = shown ? print_tokens(r, r->prompt.ids, r->prompt.count, err) : TRM_OK;
+    trm_status status = print_tokens(r, r->prompt.ids + r->added, r->prompt.count - r->added, err);
     if (status == TRM_OK) {
         status = trm_generator_read(r->generator, r->prompt.ids, r->prompt.count, err);
     }
@@ -218,7 +234,7 @@ static trm_status generate_text(run *r, trm_error *err) {
         if (r->made.count > 0) {
             r->seconds = trm_now_seconds() - begin;
         }
-        if (id == end && end >= 0) {
+        if (app_ends_have(&r->ends, id)) {
             break;
         }
         r->made.ids[r->made.count++] = id;

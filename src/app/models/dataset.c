@@ -180,6 +180,9 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
                              .fixed_recipe = o->fixed_recipe,
                              .text = &text,
                              .shapes = &shapes};
+    /* as the weights of a vit were trained */
+    memcpy(spec.image_mean, o->transformer.image_mean, sizeof spec.image_mean);
+    memcpy(spec.image_std, o->transformer.image_std, sizeof spec.image_std);
     const app_model *model = app->model;
     const app_model_kind *kind = model != NULL ? model->kind : &app_image_kind;
     if (kind->synth != NULL && strcmp(o->data, "synth") == 0) {

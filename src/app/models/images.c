@@ -7,6 +7,7 @@
  * recall_vit, so that eval needs no flags. */
 #include "app/models/models.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -173,6 +174,37 @@ static trm_status recall_vit(app_context *app, const json_t *vit, trm_error *err
     return TRM_OK;
 }
 
+/* Takes the normalisation that the weights were trained with from preprocessor_config.json, if it
+ * is there. Pixels are read as numbers from 0 to 1 before it.
+ *   errors  UNSUPPORTED: another range of pixels */
+static trm_status take_processor(app_context *app, const char *folder, trm_error *err) {
+    app_transformer_flags *f = &app->o.transformer;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/preprocessor_config.json", folder);
+    json_t *processor = json_load_file(path, 0, NULL);
+    const json_t *rescale = json_object_get(processor, "do_rescale"),
+                 *factor = json_object_get(processor, "rescale_factor");
+    double scale = json_is_number(factor) ? json_number_value(factor) : 1.0 / 255;
+    trm_status status = TRM_OK;
+    if (json_is_false(rescale) || fabs(255 * scale - 1) > 1e-6) {
+        status = app_fail(err, TRM_UNSUPPORTED,
+                          "%.200s: pixels are read as numbers from 0 to 1 (do_rescale, "
+                          "rescale_factor 1 / 255); another factor cannot be read here",
+                          path);
+    }
+    if (json_is_false(json_object_get(processor, "do_normalize"))) {
+        for (int i = 0; i < 3; i++) {
+            f->image_mean[i] = 0;
+            f->image_std[i] = 1;
+        }
+    } else {
+        read_three(json_object_get(processor, "image_mean"), f->image_mean);
+        read_three(json_object_get(processor, "image_std"), f->image_std);
+    }
+    json_decref(processor);
+    return status;
+}
+
 /* Takes the options of the network, the classes and the size of images from a Hugging Face folder.
  *   errors  those of trm_huggingface_read_image */
 static trm_status recall_vit_folder(app_context *app, const char *name, const char *folder,
@@ -189,16 +221,10 @@ static trm_status recall_vit_folder(app_context *app, const char *name, const ch
     }
     app_options *o = &app->o;
     take_vit(app, &network.vit);
-    /* the normalisation that the weights were trained with */
-    char path[4096];
-    snprintf(path, sizeof path, "%s/preprocessor_config.json", folder);
-    json_t *processor = json_load_file(path, 0, NULL);
-    read_three(json_object_get(processor, "image_mean"), o->transformer.image_mean);
-    read_three(json_object_get(processor, "image_std"), o->transformer.image_std);
-    json_decref(processor);
+    status = take_processor(app, folder, err);
     o->classes = app_given(&app->parsed, "classes") ? o->classes : network.classes;
     o->image_size = app_given(&app->parsed, "image-size") ? o->image_size : image_size;
-    return TRM_OK;
+    return status;
 }
 
 /* Sets the options that a Hugging Face folder of this model needs beside the weights. */

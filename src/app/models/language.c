@@ -446,7 +446,9 @@ trm_status app_language_keep_tokenizer(const app_context *app, const char *folde
         return TRM_OK;
     }
     snprintf(path, sizeof path, "%s/tokenizer", folder);
-    return trm_tokenizer_save(tokenizer, path, err);
+    const char *from = app_is_huggingface(app->o.init) ? app->o.init : app->o.tokenizer;
+    trm_status status = trm_tokenizer_save(tokenizer, path, err);
+    return status == TRM_OK ? app_ends_keep(from, tokenizer, path, err) : status;
 }
 
 /* Returns the tokens of a sample that --context gives; 0: not given. */

@@ -46,6 +46,23 @@ typedef struct app_language_network {
 /* Reads --lora r=16,alpha=32,dropout=0.1,targets=q_proj+v_proj. Text NULL gives all zeros.
  *   errors  INVALID */
 trm_status app_read_lora(const char *text, trm_lora_options *out, trm_error *err);
+/* The tokens that end a text. */
+enum { APP_ENDS_MOST = 32 };
+typedef struct app_ends {
+    int32_t ids[APP_ENDS_MOST]; /* [count] */
+    int32_t count;              /* 0: unknown */
+} app_ends;
+/* Reads the tokens that end a text from generation_config.json, or else config.json, of a folder.
+ *   param   folder: NULL, or without these files, gives none
+ *   errors  UNSUPPORTED: more than APP_ENDS_MOST */
+trm_status app_ends_read(const char *folder, app_ends *out, trm_error *err);
+/* Writes the tokens of the folder `from` to generation_config.json of `folder`, unless it has them
+ * already, or the tokenizer says the same.
+ *   errors  those of app_ends_read, IO */
+trm_status app_ends_keep(const char *from, const trm_tokenizer *tokenizer, const char *folder,
+                         trm_error *err);
+/* Returns whether a token is among them. */
+bool app_ends_have(const app_ends *ends, int32_t id);
 /* Takes the value of --lora from the description of a checkpoint, unless the flag is given. */
 void app_recall_lora(app_transformer_flags *flags, const char *adapters);
 

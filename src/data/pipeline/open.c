@@ -185,11 +185,14 @@ typedef struct recipe {
 /* Appends a transform. */
 static void add_transform(recipe *r, trm_transform step) { r->steps[r->count++] = step; }
 
-/* Adds the last transforms: scaling to 0..1, normalising, and the layout. */
+/* Adds the last transforms: scaling to 0..1, normalising by the numbers given or else by those of
+ * the kind of data, and the layout. */
 static void add_last_transforms(recipe *r, const trm_dataset_spec *spec, const double mean[3],
                                 const double std[3]) {
+    bool given = spec->image_std[0] != 0;
     add_transform(r, trm_transform_rescale(1.0 / 255.0, 0));
-    add_transform(r, trm_transform_normalize(mean, std));
+    add_transform(
+        r, trm_transform_normalize(given ? spec->image_mean : mean, given ? spec->image_std : std));
     if (!spec->channels_last) {
         add_transform(r, trm_transform_hwc2chw());
     }

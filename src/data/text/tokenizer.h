@@ -89,6 +89,7 @@ struct trm_tokenizer {
     bool prefix_space;      /* text that begins without a space gets one */
     bool ignore_merges;     /* a piece that is a token is that token */
     bool characters;        /* one token a character */
+    int32_t begin;          /* the token that the post-processor puts before a text; -1: none */
     int32_t ascii_ids[128]; /* of characters; -1: none */
     uint32_t *points;       /* code points of the characters, ascending, and their ids */
     int32_t *point_ids;

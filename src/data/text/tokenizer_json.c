@@ -312,6 +312,59 @@ static trm_status read_characters(trm_tokenizer *t, const char *name, trm_error 
     return trmi_tokenizer_index_characters(t, err);
 }
 
+/* ---- what stands around a text ---- */
+
+/* Returns the value whose token a processor puts before a text: an id, or a list of ids. NULL: it
+ * puts none there. *count is the number of tokens of a template before the text. */
+static const json_t *find_before(const json_t *processor, size_t *count) {
+    const char *type = get_text(processor, "type");
+    const json_t *single = json_object_get(processor, "single"), *piece, *first = NULL;
+    size_t i;
+    *count = 1;
+    if (strcmp(type, "BertProcessing") == 0 || strcmp(type, "RobertaProcessing") == 0) {
+        return json_array_get(json_object_get(processor, "cls"), 1);
+    }
+    *count = 0;
+    json_array_foreach(single, i, piece) {
+        const json_t *special = json_object_get(piece, "SpecialToken");
+        if (special == NULL) {
+            break;
+        }
+        const json_t *entry =
+            json_object_get(json_object_get(processor, "special_tokens"), get_text(special, "id"));
+        first = first == NULL ? json_object_get(entry, "ids") : first;
+        *count += 1;
+    }
+    return first;
+}
+
+/* Takes the token before a text from the post-processor, or from the first of several that has
+ * one.
+ *   errors  CORRUPT, UNSUPPORTED: more than one token */
+static trm_status read_begin(trm_tokenizer *t, const char *name, const json_t *root,
+                             trm_error *err) {
+    const json_t *processor = json_object_get(root, "post_processor"), *before = NULL,
+                 *several = json_object_get(processor, "processors");
+    size_t count = 0, steps = json_is_array(several) ? json_array_size(several) : 1;
+    for (size_t i = 0; i < steps && before == NULL; i++) {
+        before =
+            find_before(json_is_array(several) ? json_array_get(several, i) : processor, &count);
+    }
+    if (before == NULL) {
+        return TRM_OK;
+    }
+    if (json_is_array(before)) {
+        count = json_array_size(before) == 1 ? count : 2;
+        before = json_array_get(before, 0);
+    }
+    if (count > 1) {
+        return refuse_value(name, "the post-processor", "several tokens before a text", "one", err);
+    }
+    TRMI_TRY(check_id(name, "before a text", before, t->vocabulary, err));
+    t->begin = (int32_t)json_integer_value(before);
+    return TRM_OK;
+}
+
 /* ---- the file ---- */
 
 /* Drops what is kept as tables. */
@@ -328,6 +381,7 @@ static trm_status read_root(trm_tokenizer *t, const char *name, json_t *root, tr
     TRMI_TRY(read_settings(t, name, root, err));
     TRMI_TRY(trmi_tokenizer_read_vocabulary(t, name, json_object_get(model, "vocab"),
                                             json_object_get(root, "added_tokens"), err));
+    TRMI_TRY(read_begin(t, name, root, err));
     TRMI_TRY(read_merges(t, name, json_object_get(model, "merges"), err));
     if (t->characters) {
         TRMI_TRY(read_characters(t, name, err));

@@ -74,6 +74,7 @@ static int64_t text_to_bytes(const char *text, size_t length, char *bytes) {
 trm_status trmi_tokenizer_new(trm_tokenizer **out, trm_error *err) {
     trm_tokenizer *t;
     TRMI_TRY(TRMI_NEW(err, t, 1, "for a tokenizer"));
+    t->begin = -1;
     for (int i = 0; i < BYTE_VALUES; i++) {
         t->byte_ids[i] = -1;
         t->ascii_ids[i / 2] = -1;
@@ -113,6 +114,11 @@ int32_t trm_tokenizer_find(const trm_tokenizer *tokenizer, const char *token) {
            strcmp(tokenizer->tokens[i].text, token) != 0) {
     }
     return (int32_t)i;
+}
+
+int32_t trm_tokenizer_begin(const trm_tokenizer *tokenizer) {
+    TRMI_NEED_OR(-1, NULL, tokenizer);
+    return tokenizer->begin;
 }
 
 int32_t trm_tokenizer_end(const trm_tokenizer *tokenizer) {

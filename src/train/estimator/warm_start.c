@@ -126,12 +126,17 @@ typedef struct fit {
     int32_t found, missing;
 } fit;
 
-/* Checks one tensor of the model against the file.
- *   errors  INVALID: another shape or dtype */
+/* Checks one tensor of the model against the file. Of a Hugging Face folder all must be there, as
+ * in a job without servers; adapters begin with their own values.
+ *   errors  INVALID: another shape or dtype, or missing in a folder */
 static trm_status check_one(const trmi_warm_start *w, const char *name, const trm_shape *shape,
                             fit *f, trm_error *err) {
     const trm_safetensors *file;
     const trm_safetensors_entry *e = trmi_weights_find(&w->weights, name, &file);
+    if (e == NULL && w->weights.is_folder && !trmi_is_adapter(name)) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s has no tensor '%s': it is of another network",
+                         w->path, name);
+    }
     if (e == NULL) {
         f->missing += trmi_is_adapter(name) ? 0 : 1;
         return TRM_OK;
@@ -185,6 +190,9 @@ trm_status trmi_warm_start_check(const trmi_warm_start *w, const trm_model *mode
     trm_status status = check_all(w, model, &f, err);
     if (status == TRM_OK && f.found == 0) {
         status = TRMI_FAIL(err, TRM_INVALID, "%s has no tensor of this network", w->path);
+    }
+    if (status == TRM_OK && w->checkpoint == NULL) {
+        status = trmi_weights_check_copies(&w->weights, f.taken, f.found, w->path, err);
     }
     if (status == TRM_OK && f.missing > 0) {
         trmi_log(TRM_LOG_WARN, "train",

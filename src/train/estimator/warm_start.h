@@ -26,7 +26,8 @@ bool trmi_warm_start_row(void *context, const char *table, uint64_t key, int32_t
                          float *values);
 /* Checks, for a trainer, that the file's tensors that the model has too are of its shapes, and logs
  * how many are missing.
- *   errors  INVALID: another shape or dtype, or no tensor in common */
+ *   errors  INVALID: another shape or dtype, no tensor in common, or one is missing in a Hugging
+ *           Face folder; UNSUPPORTED: those of trmi_weights_check_copies */
 trm_status trmi_warm_start_check(const trmi_warm_start *warm, const trm_model *model,
                                  trm_error *err);
 

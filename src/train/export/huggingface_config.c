@@ -31,12 +31,12 @@ static const trmi_huggingface_dialect dialects[] = {
      "layer_norm_epsilon",
      AT(language.epsilon),
      1e-5,
-     {{"n_layer", AT(language.layers), true},
-      {"n_embd", AT(language.width), true},
-      {"n_head", AT(language.heads), true},
-      {"n_inner", AT(language.hidden), false},
-      {"n_positions", AT(language.context), true},
-      {"vocab_size", AT(language.vocabulary), true}},
+     {{"n_layer", AT(language.layers), true, "num_hidden_layers"},
+      {"n_embd", AT(language.width), true, "hidden_size"},
+      {"n_head", AT(language.heads), true, "num_attention_heads"},
+      {"n_inner", AT(language.hidden), false, NULL},
+      {"n_positions", AT(language.context), true, "max_position_embeddings"},
+      {"vocab_size", AT(language.vocabulary), true, NULL}},
      {{"activation_function", "\"gelu_new\"", "\"gelu_pytorch_tanh\""},
       {"scale_attn_weights", "true", NULL},
       {"scale_attn_by_inverse_layer_idx", "false", NULL},
@@ -50,13 +50,13 @@ static const trmi_huggingface_dialect dialects[] = {
      "rms_norm_eps",
      AT(language.epsilon),
      1e-6,
-     {{"num_hidden_layers", AT(language.layers), true},
-      {"hidden_size", AT(language.width), true},
-      {"num_attention_heads", AT(language.heads), true},
-      {"num_key_value_heads", AT(language.kv_heads), false},
-      {"intermediate_size", AT(language.hidden), true},
-      {"max_position_embeddings", AT(language.context), true},
-      {"vocab_size", AT(language.vocabulary), true}},
+     {{"num_hidden_layers", AT(language.layers), true, NULL},
+      {"hidden_size", AT(language.width), true, NULL},
+      {"num_attention_heads", AT(language.heads), true, NULL},
+      {"num_key_value_heads", AT(language.kv_heads), false, NULL},
+      {"intermediate_size", AT(language.hidden), true, NULL},
+      {"max_position_embeddings", AT(language.context), true, NULL},
+      {"vocab_size", AT(language.vocabulary), true, NULL}},
      {{"hidden_act", "\"silu\"", NULL},
       {"attention_bias", "false", NULL},
       {"mlp_bias", "false", NULL},
@@ -69,12 +69,12 @@ static const trmi_huggingface_dialect dialects[] = {
      "layer_norm_eps",
      AT(language.epsilon),
      1e-12,
-     {{"num_hidden_layers", AT(language.layers), true},
-      {"hidden_size", AT(language.width), true},
-      {"num_attention_heads", AT(language.heads), true},
-      {"intermediate_size", AT(language.hidden), true},
-      {"max_position_embeddings", AT(language.context), true},
-      {"vocab_size", AT(language.vocabulary), true}},
+     {{"num_hidden_layers", AT(language.layers), true, NULL},
+      {"hidden_size", AT(language.width), true, NULL},
+      {"num_attention_heads", AT(language.heads), true, NULL},
+      {"intermediate_size", AT(language.hidden), true, NULL},
+      {"max_position_embeddings", AT(language.context), true, NULL},
+      {"vocab_size", AT(language.vocabulary), true, NULL}},
      {{"hidden_act", "\"gelu\"", NULL},
       {"type_vocab_size", "2", NULL},
       {"position_embedding_type", "\"absolute\"", NULL},
@@ -89,12 +89,12 @@ static const trmi_huggingface_dialect dialects[] = {
      "layer_norm_eps",
      AT(vit.epsilon),
      1e-12,
-     {{"num_hidden_layers", AT(vit.layers), true},
-      {"hidden_size", AT(vit.width), true},
-      {"num_attention_heads", AT(vit.heads), true},
-      {"intermediate_size", AT(vit.hidden), true},
-      {"patch_size", AT(vit.patch), true},
-      {"image_size", AT(image_size), true}},
+     {{"num_hidden_layers", AT(vit.layers), true, NULL},
+      {"hidden_size", AT(vit.width), true, NULL},
+      {"num_attention_heads", AT(vit.heads), true, NULL},
+      {"intermediate_size", AT(vit.hidden), true, NULL},
+      {"patch_size", AT(vit.patch), true, NULL},
+      {"image_size", AT(image_size), true, NULL}},
      {{"hidden_act", "\"gelu\"", NULL}, {"qkv_bias", "true", NULL}, {"num_channels", "3", NULL}}},
 };
 enum { DIALECTS = sizeof dialects / sizeof dialects[0] };
@@ -180,11 +180,11 @@ static trm_status read_rotary(const char *path, const json_t *root, trm_language
     TRMI_TRY(read_positive(path, theta, "rope_theta", 0, &o->rotary_theta, err));
     int64_t width = o->heads > 0 ? o->width / o->heads : 0;
     const json_t *given = json_object_get(root, "head_dim");
-    if (json_is_integer(given) && json_integer_value(given) != width) {
+    if (json_is_number(given) && json_number_value(given) != (double)width) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED,
-                         "%s: head_dim is %lld; only hidden_size / num_attention_heads, %lld, can "
+                         "%s: head_dim is %g; only hidden_size / num_attention_heads, %lld, can "
                          "be read here",
-                         path, (long long)json_integer_value(given), (long long)width);
+                         path, json_number_value(given), (long long)width);
     }
     return TRM_OK;
 }
@@ -198,6 +198,22 @@ static int64_t count_classes(const json_t *root) {
                                     : 2;
 }
 
+/* Finds the value of a number, under either of its keys; NULL: absent or null.
+ *   errors  CORRUPT: the keys have two values, of which transformers takes the second */
+static trm_status find_number(const char *path, const json_t *root,
+                              const trmi_huggingface_number *n, const json_t **out,
+                              trm_error *err) {
+    const json_t *value = json_object_get(root, n->key),
+                 *also = n->also != NULL ? json_object_get(root, n->also) : NULL;
+    value = value != NULL && !json_is_null(value) ? value : also;
+    if (also != NULL && !json_equal(value, also)) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: \"%s\" and \"%s\" differ, but name the same number",
+                         path, n->key, n->also);
+    }
+    *out = value != NULL && !json_is_null(value) ? value : NULL;
+    return TRM_OK;
+}
+
 /* Reads the settings of a config.json.
  *   errors  CORRUPT, UNSUPPORTED */
 static trm_status read_config(const char *path, const json_t *root,
@@ -206,8 +222,9 @@ static trm_status read_config(const char *path, const json_t *root,
     enum { MOST = 1 << 24, LAYERS_MOST = 4096 }; /* no graph is built of a billion layers */
     trmi_huggingface_settings s = {0};
     for (const trmi_huggingface_number *n = d->numbers; n->key != NULL; n++) {
-        const json_t *value = json_object_get(root, n->key);
-        bool absent = value == NULL || json_is_null(value);
+        const json_t *value = NULL;
+        TRMI_TRY(find_number(path, root, n, &value, err));
+        bool absent = value == NULL;
         bool is_layers = n->at == AT(language.layers) || n->at == AT(vit.layers);
         int most = is_layers ? LAYERS_MOST : MOST;
         if (absent ? n->needed

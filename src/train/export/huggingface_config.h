@@ -18,8 +18,9 @@ typedef struct trmi_huggingface_settings {
 /* A whole number of config.json and its member of the settings. */
 typedef struct trmi_huggingface_number {
     const char *key;
-    size_t at;   /* offset of an int64_t in trmi_huggingface_settings */
-    bool needed; /* else absent or null means the model's default */
+    size_t at;        /* offset of an int64_t in trmi_huggingface_settings */
+    bool needed;      /* else absent or null means the model's default */
+    const char *also; /* another key of transformers for it; NULL: none */
 } trmi_huggingface_number;
 
 /* A setting of which the models here have only one value: reading refuses others. */

@@ -72,6 +72,23 @@ static trm_status add_named_file(trmi_weights *w, const char *folder, const char
     return add_file(w, path, err);
 }
 
+/* Refuses a tensor that two files have: which of them counts, readers disagree on.
+ *   errors  CORRUPT */
+static trm_status check_names(const trmi_weights *w, const char *path, trm_error *err) {
+    for (int32_t f = 1; f < w->count; f++) {
+        for (int64_t i = 0; i < trm_safetensors_count(w->files[f]); i++) {
+            const char *name = trm_safetensors_at(w->files[f], i)->name;
+            for (int32_t before = 0; before < f; before++) {
+                if (trm_safetensors_find(w->files[before], name) != NULL) {
+                    return TRMI_FAIL(err, TRM_CORRUPT, "%s: two of its files have '%.200s'", path,
+                                     name);
+                }
+            }
+        }
+    }
+    return TRM_OK;
+}
+
 /* Opens each file of the index once. */
 static trm_status open_index(trmi_weights *w, const char *folder, const char *path,
                              trm_error *err) {
@@ -97,7 +114,7 @@ static trm_status open_index(trmi_weights *w, const char *folder, const char *pa
     }
     json_decref(seen);
     json_decref(root);
-    return status;
+    return status == TRM_OK ? check_names(w, path, err) : status;
 }
 
 /* Opens the weights of a Hugging Face folder. */
@@ -105,6 +122,15 @@ static trm_status open_folder(trmi_weights *w, const char *folder, trm_error *er
     char path[4096];
     const char *name = trmi_weights_file(folder, path, sizeof path);
     w->is_folder = true;
+    char adapters[4096];
+    if (is_file(folder, "adapter_config.json", adapters, sizeof adapters)) {
+        return TRMI_FAIL(
+            err, TRM_UNSUPPORTED,
+            "%s: adapter_config.json is there, and transformers adds these adapters to "
+            "the weights; merge them (merge_and_unload of peft), or take them out of "
+            "the folder",
+            folder);
+    }
     if (name == NULL) {
         return TRMI_FAIL(err, TRM_IO,
                          "%s: neither model.safetensors nor model.safetensors.index.json is there",
@@ -165,6 +191,17 @@ const trm_safetensors_entry *trmi_weights_find(const trmi_weights *weights, cons
 
 /* ---- what no variable takes ------------------------------------------------------------------ */
 
+/* A second name that PyTorch's programs write for a tensor of a network with tied embeddings. */
+typedef struct second_name {
+    const char *copy, *name;
+} second_name;
+static const second_name second_names[] = {
+    {"lm_head.weight", "wte.weight"},
+    {"lm_head.weight", "model.embed_tokens.weight"},
+    {"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+    {"cls.predictions.decoder.bias", "cls.predictions.bias"}};
+enum { SECOND_NAMES = sizeof second_names / sizeof second_names[0] };
+
 /* Compares two addresses of entries, for qsort and bsearch. */
 static int compare_entries(const void *a, const void *b) {
     const uintptr_t x = (uintptr_t) * (const trm_safetensors_entry *const *)a,
@@ -176,19 +213,47 @@ static int compare_entries(const void *a, const void *b) {
  * name, too. */
 static bool is_computed(const char *name) {
     static const char *const ends[] = {".attn.bias", /* GPT-2's causal mask */
-                                       ".attn.masked_bias",
-                                       ".rotary_emb.inv_freq",
-                                       ".position_ids",
-                                       "lm_head.weight", /* of tied embeddings */
-                                       "cls.predictions.decoder.weight",
-                                       "cls.predictions.decoder.bias",
+                                       ".attn.masked_bias", ".rotary_emb.inv_freq", ".position_ids",
                                        ".num_batches_tracked"};
+    bool computed = false;
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        if (trmi_ends_with(name, ends[i])) {
-            return true;
+        computed = computed || trmi_ends_with(name, ends[i]);
+    }
+    for (size_t i = 0; i < SECOND_NAMES; i++) {
+        computed = computed || trmi_ends_with(name, second_names[i].copy);
+    }
+    return computed;
+}
+
+/* Returns whether a variable has taken the entry.
+ *   param  taken: [count], sorted by compare_entries */
+static bool is_taken(const trm_safetensors_entry *e, const trm_safetensors_entry **taken,
+                     int64_t count) {
+    return bsearch(&e, taken, (size_t)count, sizeof *taken, compare_entries) != NULL;
+}
+
+/* Contract in weights.h. transformers 4 reads such a file as tied, transformers 5 as untied. */
+trm_status trmi_weights_check_copies(const trmi_weights *weights,
+                                     const trm_safetensors_entry **taken, int64_t count,
+                                     const char *where, trm_error *err) {
+    qsort(taken, (size_t)count, sizeof *taken, compare_entries);
+    for (size_t i = 0; i < SECOND_NAMES; i++) {
+        const trm_safetensors *file;
+        const trm_safetensors_entry *copy = trmi_weights_find(weights, second_names[i].copy, &file),
+                                    *e = trmi_weights_find(weights, second_names[i].name, &file);
+        if (copy == NULL || e == NULL || is_taken(copy, taken, count) ||
+            !is_taken(e, taken, count)) {
+            continue;
+        }
+        if (strcmp(copy->dtype, e->dtype) != 0 || copy->bytes != e->bytes ||
+            memcmp(copy->tensor.data, e->tensor.data, (size_t)e->bytes) != 0) {
+            return TRMI_FAIL(err, TRM_UNSUPPORTED,
+                             "%s: '%s' differs from '%s', of which it is a copy in this network; "
+                             "untie it in config.json (llama), or take it out of the file",
+                             where, copy->name, e->name);
         }
     }
-    return false;
+    return TRM_OK;
 }
 
 /* Contract in weights.h. */
@@ -202,8 +267,7 @@ void trmi_weights_warn_unused(const trmi_weights *weights, const trm_safetensors
         for (int64_t i = 0; i < trm_safetensors_count(weights->files[f]); i++) {
             const trm_safetensors_entry *e = trm_safetensors_at(weights->files[f], i);
             all++;
-            if (bsearch(&e, taken, (size_t)count, sizeof *taken, compare_entries) != NULL ||
-                is_computed(e->name)) {
+            if (is_taken(e, taken, count) || is_computed(e->name)) {
                 continue;
             }
             const size_t used = strlen(names);

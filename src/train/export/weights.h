@@ -36,6 +36,14 @@ void trmi_weights_close(trmi_weights *weights);
  * is none. */
 const trm_safetensors_entry *trmi_weights_find(const trmi_weights *weights, const char *name,
                                                const trm_safetensors **file);
+/* Refuses a second name of a tied tensor (lm_head.weight beside the embedding) that has other
+ * values: no variable of the network has them.
+ *   param   taken: [count] entries that variables have taken; sorted by this call
+ *           where: the file or folder, for the message
+ *   errors  UNSUPPORTED */
+trm_status trmi_weights_check_copies(const trmi_weights *weights,
+                                     const trm_safetensors_entry **taken, int64_t count,
+                                     const char *where, trm_error *err);
 /* Logs one warning that counts and names the tensors that no variable of a network has taken. What
  * PyTorch's programs write besides (masks, positions, second names of tied tensors, counts of
  * batches) is not among them.
