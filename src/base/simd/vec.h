@@ -7,7 +7,8 @@
  *                              --> AVX-512   vf = __m512     VL = 16
  *
  * Every function has an obvious meaning per lane. `_n` forms touch only the first n < VL elements
- * of memory (lanes beyond are 0). Halves (`bf`) are bfloat16 in memory, rounded to nearest even.
+ * of memory (lanes beyond are 0; vf_fill gives them another value). Halves (`bf`) are bfloat16 in
+ * memory, rounded to nearest even.
  *
  * vq: lanes of 64 bits of which the low or the high 32 matter: mul32 multiplies the low halves,
  * pair puts two low halves together, count is first, first + 1, ... */

@@ -29,6 +29,9 @@ static inline vf vf_load_bf_n(const uint16_t *p, int n) {
     memcpy(whole, p, (size_t)n * sizeof *p);
     return vf_load_bf(whole);
 }
+static inline vf vf_fill(vf v, int n, float fill) {
+    return _mm256_blendv_ps(_mm256_set1_ps(fill), v, (__m256)vf_first_lanes(n));
+}
 static inline void vf_store_bf(uint16_t *p, vf v) { trmi_bf16_store(p, (trmi_floats)v); }
 static inline void vf_store_bf_n(uint16_t *p, int n, vf v) {
     uint16_t whole[8];

@@ -22,6 +22,9 @@ static inline vf vf_load_bf_n(const uint16_t *p, int n) {
     return (vf)trmi_bf16_widen((trmi_halves)_mm256_maskz_loadu_epi16(vf_first_lanes(n), p));
 }
 static inline __m256i vf_to_bf(vf v) { return (__m256i)trmi_bf16_narrow((trmi_floats)v); }
+static inline vf vf_fill(vf v, int n, float fill) {
+    return _mm512_mask_blend_ps(vf_first_lanes(n), _mm512_set1_ps(fill), v);
+}
 static inline void vf_store_bf(uint16_t *p, vf v) { trmi_bf16_store(p, (trmi_floats)v); }
 static inline void vf_store_bf_n(uint16_t *p, int n, vf v) {
     _mm256_mask_storeu_epi16(p, vf_first_lanes(n), vf_to_bf(v));

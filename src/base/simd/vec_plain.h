@@ -18,6 +18,7 @@ static inline vf vf_load_bf(const uint16_t *p) { return trmi_bf16_to_float(*p); 
 static inline vf vf_load_bf_n(const uint16_t *p, int n) {
     return n > 0 ? trmi_bf16_to_float(*p) : 0.0f;
 }
+static inline vf vf_fill(vf v, int n, float fill) { return n > 0 ? v : fill; }
 static inline void vf_store_bf(uint16_t *p, vf v) { *p = trmi_float_to_bf16(v); }
 static inline void vf_store_bf_n(uint16_t *p, int n, vf v) {
     if (n > 0) {

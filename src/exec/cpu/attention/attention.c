@@ -70,11 +70,11 @@ static void attend_rows(const task *t, int64_t row, int64_t query, int64_t rows,
     trmi_attention_apply(a, &part, t->scores, t->packed_v, t->o + row * width);
 }
 
-/* Packs one block of keys and values, then lets all queries of the task, of all heads of the
- * group, read it: a packed block serves group * count rows. */
-static void attend_block(const task *t, int64_t begin) {
+/* Packs one block of the keys before `end` and of their values, then lets all queries of the task,
+ * of all heads of the group, read it: a packed block serves group * count rows. */
+static void attend_block(const task *t, int64_t begin, int64_t end) {
     const trmi_attention_blocks *a = &t->f->a;
-    int64_t count = trmi_min_i64(a->keys, a->s.keys - begin), block = t->f->block;
+    int64_t count = trmi_min_i64(a->keys, end - begin), block = t->f->block;
     trmi_attention_pack(a, t->packed_k, trmi_attention_address(a, t->k, &a->s.k, t->b, begin, t->g),
                         a->s.k.row, count, true);
     trmi_attention_pack(a, t->packed_v, trmi_attention_address(a, t->v, &a->s.v, t->b, begin, t->g),
@@ -119,7 +119,7 @@ static void run_task(const task *t) {
     }
     int64_t end = trmi_attention_limit(&a->s, &a->attrs, t->first + t->count - 1);
     for (int64_t begin = 0; begin < end; begin += a->keys) {
-        attend_block(t, begin);
+        attend_block(t, begin, end);
     }
     for (int64_t i = 0; i < rows; i++) {
         write_query(t, i / t->count, i % t->count);

@@ -8,15 +8,7 @@
 
 /* Loads n values from element i of x on; the lanes beyond n are `fill`. */
 TRMI_INLINE vf lanes_or(const void *x, int64_t i, int half, int n, float fill) {
-    if (n == VL) {
-        return vf_get(x, i, half);
-    }
-    float whole[VL];
-    for (int l = 0; l < VL; l++) {
-        whole[l] = fill;
-    }
-    vf_store_n(whole, n, vf_get_n(x, i, half, n));
-    return vf_load(whole);
+    return n == VL ? vf_get(x, i, half) : vf_fill(vf_get_n(x, i, half, n), n, fill);
 }
 /* Walks over `count` values, a vector at a time; the number of values of the vector at `i`. */
 #define EACH_LANES(count) for (int64_t i = 0; i < (count); i += VL)

@@ -112,9 +112,10 @@ typedef struct trmi_memory_kernels {
                           const float *mean, float inv_std);
 
     /* One row of scores, of which the first `count` are read, to exp(scale score - *most): *most
-     * and *sum are those of all scores of the row so far. After them zeros, up to `room`. Returns
-     * by what earlier results are to be multiplied. hidden [count]: added to the scores; may be
-     * NULL. half: the results are bfloat16, from where the scores begin. */
+     * and *sum are those of all scores of the row so far. After them zeros, up to `room` and to a
+     * whole number of vectors, for which there is memory. Returns by what earlier results are to be
+     * multiplied. hidden [count]: added to the scores; may be NULL. half: the results are bfloat16,
+     * from where the scores begin. */
     float (*attend)(float *scores, const float *hidden, int64_t count, int64_t room, float scale,
                     bool half, float *most, float *sum);
     /* p = exp(scale score - lse) for the scores, and p * (dp - e) for dp; zeros after `count`;

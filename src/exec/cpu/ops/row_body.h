@@ -96,10 +96,12 @@ static void row_norm_grad(const trmi_row_norm *n, const void *dy, const void *x,
 
 /* ---- attention ---- */
 
-/* Zeros from `count` to `room`. */
+/* Zeros from the last of the vectors that hold `count` numbers to `room`. */
 TRMI_INLINE void clear_behind(float *x, int64_t count, int64_t room, int half) {
-    int64_t size = half ? 2 : 4;
-    memset((char *)x + count * size, 0, (size_t)((room - count) * size));
+    int64_t size = half ? 2 : 4, whole = (count + VL - 1) / VL * VL;
+    if (whole < room) {
+        memset((char *)x + whole * size, 0, (size_t)((room - whole) * size));
+    }
 }
 
 /* Turns a block of scores of one query into weights, with a running maximum and sum (online
@@ -109,18 +111,18 @@ TRMI_INLINE void clear_behind(float *x, int64_t count, int64_t room, int half) {
 TRMI_INLINE float attend_loop(float *scores, const float *hidden, int64_t count, int64_t room,
                               float scale, float *most, float *sum, int half) {
     vf largest = vf_set(*most), times = vf_set(scale);
-    if (hidden != NULL) {
-        EACH_LANES(count) {
-            int lanes = LANES_LEFT(count);
-            vf s = vf_fma(vf_lanes(scores, i, 0, lanes), times, vf_lanes(hidden, i, 0, lanes));
-            vf_put_lanes(scores, i, 0, lanes, s);
-        }
-        times = vf_set(1.0f);
-    }
     EACH_LANES(count) {
-        vf s = lanes_or(scores, i, 0, LANES_LEFT(count), -INFINITY);
-        largest = vf_max(largest, vf_mul(s, times));
+        int lanes = LANES_LEFT(count);
+        vf s = lanes_or(scores, i, 0, lanes, -INFINITY);
+        if (hidden != NULL) {
+            s = vf_fma(s, times, vf_lanes(hidden, i, 0, lanes));
+            vf_put_lanes(scores, i, 0, lanes, s);
+        } else {
+            s = vf_mul(s, times);
+        }
+        largest = vf_max(largest, s);
     }
+    times = hidden != NULL ? vf_set(1.0f) : times;
     float now = vf_largest(largest), before = *most;
     if (now == -INFINITY) { /* no key so far */
         clear_behind(scores, 0, room, half);
@@ -131,7 +133,7 @@ TRMI_INLINE float attend_loop(float *scores, const float *hidden, int64_t count,
         int lanes = LANES_LEFT(count);
         vf p = vf_exp_below(vf_fma(lanes_or(scores, i, 0, lanes, -INFINITY), times, shift));
         total = vf_add(total, p);
-        vf_put_lanes(scores, i, half, lanes, p);
+        vf_put(scores, i, half, p); /* zeros behind the last one */
     }
     clear_behind(scores, count, room, half);
     float factor = before == now ? 1 : expf(before - now);
@@ -155,8 +157,9 @@ TRMI_INLINE void attend_grad_loop(float *scores, float *dp, const float *hidden,
         vf s = vf_fma(vf_lanes(scores, i, 0, lanes), times, shift);
         s = hidden != NULL ? vf_add(s, vf_lanes(hidden, i, 0, lanes)) : s;
         vf p = vf_exp_below(s), d = vf_lanes(dp, i, 0, lanes);
-        vf_put_lanes(scores, i, half, lanes, p);
-        vf_put_lanes(dp, i, half, lanes, vf_mul(p, vf_sub(d, less)));
+        p = lanes < VL ? vf_fill(p, lanes, 0) : p;
+        vf_put(scores, i, half, p);
+        vf_put(dp, i, half, vf_mul(p, vf_sub(d, less)));
     }
     clear_behind(scores, count, room, half);
     clear_behind(dp, count, room, half);
