@@ -460,22 +460,6 @@ static int64_t column_cut(const trmi_dense_plan *d, int64_t i) {
     return trmi_min_i64(d->problem.n, trmi_cut_at(d->panels, d->n_blocks, i) * d->isa->nr);
 }
 
-/* Copies `depth` rows of some columns of A to a panel. */
-static void take_columns(const trmi_dense_plan *d, const void *from, int64_t depth, int columns,
-                         float *panel) {
-    static const uint16_t zeros[TRMI_TILE_COLS];
-    int64_t stride = d->problem.m;
-    if (!d->problem.pairs) {
-        d->isa->take(panel, from, stride, depth, columns);
-        return;
-    }
-    const uint16_t *row = from;
-    for (int64_t k = 0; k < depth; k += 2, row += 2 * stride, panel += TRMI_TILE_COLS) {
-        d->pack->deal(panel, 0, TRMI_TILE_COLS, TRMI_TILE_COLS, row,
-                      k + 1 < depth ? row + stride : zeros, columns);
-    }
-}
-
 /* Computes one chunk of k: packs B's panels, then A's panels one at a time, each of which stays in
  * the first-level cache. `next`: the depth of the following chunk, which is prefetched; 0 =
  * none. */
@@ -507,8 +491,8 @@ static void run_chunk(const trmi_dense_plan *d, const void *a, const void *b, in
                              .c_stride = p->n,
                              .add = add,
                              .soon_lines = lines};
-        take_columns(d, element_at(a, d->a_bytes, row), depth,
-                     (int)trmi_min_i64(TRMI_TILE_COLS, m - row), panel);
+        d->isa->take(panel, element_at(a, d->a_bytes, row), p->m, depth,
+                     (int)trmi_min_i64(TRMI_TILE_COLS, m - row));
         for (int64_t j = 0; j < n; j += nr) {
             t.columns = (int)trmi_min_i64(nr, n - j);
             t.b = packed + j * long_k;

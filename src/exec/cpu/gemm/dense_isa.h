@@ -46,8 +46,9 @@ typedef struct trmi_dense_isa {
     int mr, nr; /* as trmi_gemm's, whose packing they share */
     void (*rows)(const trmi_dense_tile *tile);
     void (*columns)(const trmi_dense_tile *tile);
-    /* Rows of `columns` <= TRMI_TILE_COLS numbers, packed for `columns`. */
-    void (*take)(float *to, const float *from, int64_t stride, int64_t rows, int columns);
+    /* Rows of `columns` <= TRMI_TILE_COLS numbers, packed for `columns`: float32, or bfloat16 for
+     * pairs, of which two rows become one. */
+    void (*take)(float *to, const void *from, int64_t stride, int64_t rows, int columns);
     /* `count` rows, tile after tile, for short k; tile->rows and mask are not used. */
     void (*all_rows)(const trmi_dense_tile *tile, int64_t count);
     /* Adds 1 to `few` rows of A times an unpacked piece of B, any number of columns, to C. B is
@@ -63,7 +64,7 @@ extern const trmi_dense_isa trmi_dense_avx2, trmi_dense_avx512, trmi_dense_avx51
 /* Returns the best table for this CPU. */
 const trmi_dense_isa *trmi_dense(void);
 /* Returns the table that multiplies pairs of bfloat16 (gemm_isa.h), which stand where floats are
- * named; NULL if the CPU has no such instruction. `take` and `few_rows` are not for pairs. */
+ * named; NULL if the CPU has no such instruction. `few_rows` is not for pairs. */
 const trmi_dense_isa *trmi_dense_pairs(void);
 
 #endif

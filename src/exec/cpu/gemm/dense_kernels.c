@@ -269,18 +269,35 @@ static void compute_columns(const trmi_dense_tile *t) {
     (t->unpacked != NULL ? packing_columns : columns_tiles)[t->rows - 1](t);
 }
 
+#ifdef PAIRS
+/* Copies `columns` columns (at most TRMI_TILE_COLS) of `rows` rows of bfloat16 as pairs of rows; an
+ * odd last row is paired with zeros. */
+static void copy_columns(float *to, const void *from, int64_t stride, int64_t rows, int columns) {
+    const uint16_t *row = from;
+    const __mmask16 there = columns < TRMI_TILE_COLS ? (__mmask16)((1u << columns) - 1) : 0xFFFF;
+    for (int64_t r = 0; r < rows; r += 2, to += TRMI_TILE_COLS, row += 2 * stride) {
+        __m512i even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row)), odd = {0};
+        if (r + 1 < rows) {
+            odd = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row + stride));
+        }
+        _mm512_storeu_si512(to, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
+    }
+}
+#else
 /* Copies `columns` columns (at most TRMI_TILE_COLS) of `rows` rows side by side. */
-static void copy_columns(float *to, const float *from, int64_t stride, int64_t rows, int columns) {
-    for (int64_t r = 0; r < rows; r++, to += TRMI_TILE_COLS, from += stride) {
+static void copy_columns(float *to, const void *from, int64_t stride, int64_t rows, int columns) {
+    const float *row = from;
+    for (int64_t r = 0; r < rows; r++, to += TRMI_TILE_COLS, row += stride) {
         if (columns < TRMI_TILE_COLS) {
-            memcpy(to, from, (size_t)columns * sizeof *to);
+            memcpy(to, row, (size_t)columns * sizeof *to);
             continue;
         }
         for (int j = 0; j < TRMI_TILE_COLS; j += VL) {
-            *(vec_memory *)(to + j) = *(const vec_memory *)(from + j);
+            *(vec_memory *)(to + j) = *(const vec_memory *)(row + j);
         }
     }
 }
+#endif
 
 /* Computes several whole tiles without a call for each. */
 TRMI_INLINE int64_t whole_tiles(trmi_dense_tile *t, int64_t count, const int vectors) {

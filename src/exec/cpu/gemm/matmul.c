@@ -7,10 +7,10 @@
  *   A^T [K, M] B [K, N]     weight gradient    image A, result B
  *   A^T [K, M] B^T [N, K]   forward of C^T = B A, then turned
  *
- * Linear layers with very few rows use narrow.h. Products with many rows, except gradients of
- * weights by pairs of bfloat16, and products that the planner has fused use dense.h instead. A
- * batch of those is distributed over the threads, one product each; other batches run one product
- * after the other, each on all threads.
+ * Linear layers with very few rows use narrow.h. Products with many rows, gradients of weights over
+ * many samples, and products that the planner has fused use dense.h instead. A batch of those is
+ * distributed over the threads, one product each; other batches run one product after the other,
+ * each on all threads.
  *
  * With blocks of samples (strict determinism) the form does not depend on the number of samples: a
  * sum over samples is always the weight gradient, and a fused product uses dense.h. */
@@ -200,19 +200,22 @@ static bool is_narrow(const trmi_step *step, product *p, int threads) {
            p->m <= TRMI_NARROW_ROWS && p->n * p->k >= LEAST;
 }
 
-/* Returns whether dense.h computes the product by pairs of bfloat16, and sets its problem: layers
- * and gradients of inputs. It copies rows for each group of columns, so that a convolution, which
+/* Returns whether dense.h computes the product by pairs of bfloat16, and sets its problem. Of layers
+ * and gradients of inputs it copies rows for each group of columns, so that a convolution, which
  * takes all columns with the same rows, is as fast where A and C do not stay in the caches; with
  * few rows it packs as little. */
 static bool is_dense_pairs(const trmi_onednn *backend, product *p) {
-    enum { FEW = 256, MANY = 2048 }; /* rows */
-    if (backend->strict || !backend->pairs || p->batched || p->transpose_a ||
-        p->type_a != TRM_BFLOAT16 || p->m <= FEW || p->m > MANY || p->k % 2 != 0) {
+    enum { FEW = 256, MANY = 2048, LEAST = 256 }; /* rows; samples of a gradient of weights */
+    bool fits = p->transpose_a ? !p->transpose_b && p->type_b == TRM_BFLOAT16 &&
+                                     p->type_c == TRM_FLOAT32 && p->k >= LEAST
+                               : p->m > FEW && p->m <= MANY && p->k % 2 == 0;
+    if (backend->strict || !backend->pairs || p->batched || p->type_a != TRM_BFLOAT16 || !fits) {
         return false;
     }
     p->plan.problem = (trmi_dense_problem){.m = p->m,
                                            .n = p->n,
                                            .k = p->k,
+                                           .transpose_a = p->transpose_a,
                                            .transpose_b = p->transpose_b,
                                            .b_stride = p->transpose_b ? p->k : p->n,
                                            .a_type = p->type_a,
