@@ -200,10 +200,10 @@ static bool is_narrow(const trmi_step *step, product *p, int threads) {
            p->m <= TRMI_NARROW_ROWS && p->n * p->k >= LEAST;
 }
 
-/* Returns whether dense.h computes the product by pairs of bfloat16, and sets its problem. Of layers
- * and gradients of inputs it copies rows for each group of columns, so that a convolution, which
- * takes all columns with the same rows, is as fast where A and C do not stay in the caches; with
- * few rows it packs as little. */
+/* Returns whether dense.h computes the product by pairs of bfloat16, and sets its problem. Of
+ * layers and gradients of inputs it copies rows for each group of columns, so that a convolution,
+ * which takes all columns with the same rows, is as fast where A and C do not stay in the caches;
+ * with few rows it packs as little. */
 static bool is_dense_pairs(const trmi_onednn *backend, product *p) {
     enum { FEW = 256, MANY = 2048, LEAST = 256 }; /* rows; samples of a gradient of weights */
     bool fits = p->transpose_a ? !p->transpose_b && p->type_b == TRM_BFLOAT16 &&
