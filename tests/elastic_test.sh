@@ -290,7 +290,7 @@ wait_for 'rank 0 of 1, lost \[\], left \[1\]'
 signal_rank KILL 0
 end_job
 [ $code = 137 ] || fail "the last rank dies: exit code $code, 137 expected: $(cat err.txt)"
-grep -q "0 ranks of this launcher are left, the job needs 1" err.txt || fail "the last rank dies: $(cat err.txt)"
+grep -q "0 ranks are left, the job needs 1" err.txt || fail "the last rank dies: $(cat err.txt)"
 
 # Too few ranks would be left, or the launcher is asked: the job stops, with a checkpoint.
 for case in "TERM 1 2:2 143" "TERM launcher 2:2 143" "USR1 launcher 1:2 138"; do

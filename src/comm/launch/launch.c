@@ -421,9 +421,9 @@ static void fill_result(trmi_launch *launch, trmi_launch_job *job) {
         if (job->few_left >= 0) { /* the console may be that of a rank that has died */
             trmi_launch_print_failure(
                 launch->options,
-                "%d rank%s of this launcher %s left, the job needs %d (--elastic); ranks that were "
-                "started elsewhere go on if they are enough",
-                job->few_left, job->few_left == 1 ? "" : "s", job->few_left == 1 ? "is" : "are",
+                "%d rank%s left, the job needs %d (--elastic); ranks that were started elsewhere "
+                "are not counted, and go on if they are enough",
+                job->few_left, job->few_left == 1 ? " is" : "s are",
                 launch->options->elastic_least);
         }
         if (!task->console || launch->options->write == NULL) {

@@ -500,7 +500,7 @@ static void the_last_rank_of_an_elastic_job_dies(void **state) {
                               .elastic_least = 1, .elastic_restarts = 3, .timeout_seconds = 60});
         assert_int_equal(result.exit_code, leaves ? 128 + SIGKILL : 0);
         assert_false(has_part(&all.say, "started again"));
-        assert_true(has_part(&all.say, leaves ? "0 ranks of this launcher are left, the job needs 1"
+        assert_true(has_part(&all.say, leaves ? "0 ranks are left, the job needs 1"
                                               : "the others have ended the job"));
         free_output(&all);
     }
