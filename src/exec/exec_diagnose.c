@@ -47,7 +47,8 @@ static trm_status check_leaves(const trm_exec *exec, const trmi_kernel_env *env,
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->inputs_count; i++) {
         if (!buffer_finite(exec, env, p->inputs[i])) {
-            return TRMI_FAIL(err, TRM_DIVERGED, "input '%s' holds NaN or infinity",
+            return TRMI_FAIL(err, TRM_DIVERGED,
+                             "input '%s' holds NaN or infinity; finite data expected",
                              p->buffers[p->inputs[i]].name);
         }
     }

@@ -83,9 +83,11 @@ trm_status trm_exec_set_loss_scale(trm_exec *exec, const trm_loss_scale_state *s
     }
     if (!(state->scale >= 1 && isfinite((float)state->scale)) || state->good < 0 ||
         state->bad < 0 || state->skipped < 0) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "loss scale %g after %d good and %d bad steps: impossible", state->scale,
-                         (int)state->good, (int)state->bad);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "loss scale %g, %d good and %d bad steps, %lld skipped; a finite scale of 1 or "
+            "more and numbers of 0 or more expected",
+            state->scale, (int)state->good, (int)state->bad, (long long)state->skipped);
     }
     exec->scale.state = *state;
     write_seed(exec);

@@ -16,7 +16,7 @@ const app_command app_commands[] = {
       &app_group_click_model,
       &app_group_text_data, &app_group_transformer, &app_group_vit, &app_group_language, &app_group_exec, &app_group_train, &app_group_output, &app_group_log, &app_group_ranks,
       &app_group_roles}, app_run_train},
-    {"eval", "MODEL", 1, 1, "print the figures of a checkpoint on test data", NULL,
+    {"eval", "MODEL", 1, 1, "print loss and accuracy (clicks: AUC) of a checkpoint on test data", NULL,
      "trireme eval resnet50 --checkpoint runs/a --data cifar-10-batches-bin",
      {&app_group_common, &app_group_dry_run, &app_group_checkpoint, &app_group_eval, &app_group_data,
       &app_group_click_data, &app_group_network, &app_group_click_model,
@@ -101,7 +101,7 @@ const app_command app_commands[] = {
      "FILE is a .bin of nanoGPT or llm.c, or ids as text with white space between them.",
      "trireme tokenizer decode input.bin --tokenizer tokenizer",
      {&app_group_common, &app_group_dry_run, &app_group_tokenizer_decode}, app_run_tokenizer_decode},
-    {"generate", "MODEL", 1, 1, "continue a text with a language model",
+    {"generate", "MODEL", 1, 1, "continue a text with a language model: gpt2, llama, moe",
      "Prints the prompt and its continuation, token by token. The most probable token is taken unless --temperature, --top-k or --top-p\n"
      "are given; the same --seed draws the same text. Of a text longer than the model's context the last half is read again.",
      "trireme generate gpt2 --checkpoint runs/a --prompt \"ROMEO:\" --tokens 200 --temperature 0.8",

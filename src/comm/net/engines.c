@@ -105,8 +105,9 @@ static trm_status make_plugin_transport(trm_comm *comm, const char *name,
     const trmi_transport_plugin_table *table = dlsym(*plugin, "trmi_transport_plugin");
     trm_status status;
     if (table == NULL || table->version != TRMI_PLUGIN_VERSION) {
-        status =
-            TRMI_FAIL(err, TRM_UNSUPPORTED, "engine %s: its plug-in is of another version", name);
+        status = TRMI_FAIL(
+            err, TRM_UNSUPPORTED,
+            "engine %s: its plug-in is of another version; install the one of this trireme", name);
     } else {
         status = table->create(&comm->group, exchange, transport, err);
     }

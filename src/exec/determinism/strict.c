@@ -28,7 +28,8 @@ static trm_status check_options(const trm_exec_options *o, trm_error *err) {
     if (o->parameters_of != NULL) {
         return TRMI_FAIL(
             err, TRM_INVALID,
-            "blocks of samples are for training programs with parameters of their own");
+            "strict determinism (blocks): found parameters_of, a training program with "
+            "parameters of its own expected");
     }
     if (o->blocks > UINT16_MAX) {
         return TRMI_FAIL(err, TRM_INVALID, "%d blocks of samples, at most %d are possible",

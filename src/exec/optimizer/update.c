@@ -470,8 +470,10 @@ trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradi
     }
     TRMI_TRY(measure_norms(u, parameters, gradients, err));
     if (!isfinite(u->norm)) {
-        return TRMI_FAIL(err, TRM_DIVERGED, "a gradient is NaN or infinite at step %llu",
-                         (unsigned long long)step);
+        return TRMI_FAIL(
+            err, TRM_DIVERGED,
+            "a gradient is NaN or infinite at step %llu; lower the learning rate, or set clip_norm",
+            (unsigned long long)step);
     }
     /* u->clip divides by the loss scale, too. */
     double limit = u->options.clip_norm;

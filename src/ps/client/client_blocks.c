@@ -48,7 +48,8 @@ trm_status trmi_batch_by_blocks(trm_ps_batch *b, trm_error *err) {
     trmi_slice *slice = &b->slices[b->slice_count - 1];
     slice->by_blocks = b->blocks.total > 0;
     if (slice->by_blocks && slice->count % b->blocks.blocks != 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "%lld lookups in %d blocks of samples",
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%lld lookups in %d blocks of samples; as many in each block expected",
                          (long long)slice->count, b->blocks.blocks);
     }
     for (int64_t s = 0; slice->by_blocks && s + 1 < b->slice_count; s++) {

@@ -38,8 +38,8 @@ static trm_status check_rule(trm_admission *rule, const char *table, trm_error *
     rule->min_count = rule->min_count == 0 ? 2 : rule->min_count;
     rule->capacity = rule->capacity == 0 ? 1 << 20 : rule->capacity;
     if (rule->kind < TRM_ADMIT_ALL || rule->kind > TRM_ADMIT_PROBABILITY) {
-        return TRMI_FAIL(err, TRM_INVALID, "table '%.40s': admission kind %d is unknown", table,
-                         (int)rule->kind);
+        return TRMI_FAIL(err, TRM_INVALID, "table '%.40s': admission kind %d, %d to %d expected",
+                         table, (int)rule->kind, TRM_ADMIT_ALL, TRM_ADMIT_PROBABILITY);
     }
     if (rule->min_count < 1 || rule->min_count > COUNT_MAX) {
         return TRMI_FAIL(err, TRM_INVALID, "table '%.40s': min_count is %d, 1 to %d expected",

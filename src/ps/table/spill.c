@@ -70,8 +70,11 @@ void trmi_spill_destroy(trmi_spill *spill) {
 trm_status trmi_spill_put(trmi_spill *spill, const void *record, uint32_t *slot, trm_error *err) {
     bool reuse = spill->free_count > 0;
     if (!reuse && spill->next >= spill->slots_max) {
-        return TRMI_FAIL(err, TRM_NOSPACE, "%s: the spill file is full at %u rows", spill->path,
-                         spill->next);
+        return TRMI_FAIL(
+            err, TRM_NOSPACE,
+            "%s: the spill file is full at %u rows; give more memory, more servers or a "
+            "cap of rows",
+            spill->path, spill->next);
     }
     uint32_t place = reuse ? spill->free_slots[spill->free_count - 1] : spill->next;
     size_t done = 0;

@@ -42,8 +42,9 @@ static trm_status check_expiry(const trm_table_options *o, trm_error *err) {
     }
     return e->cap == TRM_CAP_LRU || e->cap == TRM_CAP_LFU
                ? TRM_OK
-               : TRMI_FAIL(err, TRM_INVALID, "table '%.40s': cap policy %d is unknown", o->name,
-                           (int)e->cap);
+               : TRMI_FAIL(err, TRM_INVALID,
+                           "table '%.40s': cap policy %d, TRM_CAP_LRU or TRM_CAP_LFU expected",
+                           o->name, (int)e->cap);
 }
 
 /* Checks the rule of the rows and fills in its defaults. The learning rate is kept in float32, as
@@ -79,8 +80,8 @@ trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *
                          o.name, trm_dtype_name(o.dtype));
     }
     if (o.init.kind < TRM_ROW_INIT_CONSTANT || o.init.kind > TRM_ROW_INIT_NORMAL) {
-        return TRMI_FAIL(err, TRM_INVALID, "table '%s': initialiser %d is unknown", o.name,
-                         (int)o.init.kind);
+        return TRMI_FAIL(err, TRM_INVALID, "table '%s': initialiser %d, %d to %d expected", o.name,
+                         (int)o.init.kind, TRM_ROW_INIT_CONSTANT, TRM_ROW_INIT_NORMAL);
     }
     if (o.staleness < TRM_STALENESS_NONE) {
         return TRMI_FAIL(
