@@ -88,17 +88,20 @@ static void attend_block(const task *t, int64_t begin, int64_t end) {
     }
 }
 
-/* Writes the result of one query, divided by the sum of its weights, and the log of that sum, which
- * backward needs. A query that reads no key gets zeros. */
-static void write_query(const task *t, int64_t head, int64_t i) {
+/* Writes the results of a head's queries, divided by the sums of their weights, and the logs of
+ * those sums, which backward needs. A query that reads no key gets zeros. */
+static void write_queries(const task *t, int64_t head) {
     const trmi_attention_blocks *a = &t->f->a;
-    int64_t row = head * t->count + i, h = t->g * a->group + head, query = t->first + i;
-    float sum = t->sum[row];
-    char *to = (char *)t->y + trmi_attention_at(&a->s, &a->s.y, t->b, query, h) *
+    int64_t row = head * t->count, h = t->g * a->group + head;
+    float *sum = t->sum + row, *lse = t->lse + (t->b * a->s.heads + h) * a->s.queries + t->first;
+    for (int64_t i = 0; i < t->count; i++) {
+        bool reads = sum[i] > 0;
+        lse[i] = reads ? t->most[row + i] + logf(sum[i]) : TRMI_ATTENTION_NO_KEYS;
+        sum[i] = reads ? 1 / sum[i] : 0;
+    }
+    char *to = (char *)t->y + trmi_attention_at(&a->s, &a->s.y, t->b, t->first, h) *
                                   (int64_t)trm_dtype_bytes(a->dtype);
-    trmi_attention_give(a, to, 0, t->o + row * a->s.width, 1, sum > 0 ? 1 / sum : 0);
-    t->lse[(t->b * a->s.heads + h) * a->s.queries + query] =
-        sum > 0 ? t->most[row] + logf(sum) : TRMI_ATTENTION_NO_KEYS;
+    trmi_attention_give(a, to, a->s.y.row, t->o + row * a->s.width, t->count, sum, 1);
 }
 
 /* Runs a task: copies the scaled queries, takes the blocks of keys that they may read (causal:
@@ -121,8 +124,8 @@ static void run_task(const task *t) {
     for (int64_t begin = 0; begin < end; begin += a->keys) {
         attend_block(t, begin, end);
     }
-    for (int64_t i = 0; i < rows; i++) {
-        write_query(t, i / t->count, i % t->count);
+    for (int64_t head = 0; head < a->group; head++) {
+        write_queries(t, head);
     }
 }
 

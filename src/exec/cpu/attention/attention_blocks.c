@@ -54,26 +54,34 @@ bool trmi_attention_blocks_of(const trm_program *program, const trmi_step *step,
  * number; with pairs it would be rounded, so scores are scaled instead. */
 void trmi_attention_take(const trmi_attention_blocks *a, float *to, const void *from, int64_t row,
                          int64_t count, float factor) {
-    bool half = a->dtype == TRM_BFLOAT16;
+    int64_t step = row * (int64_t)trm_dtype_bytes(a->dtype);
+    if (!a->pairs) {
+        a->kernels->scale_rows(&(trmi_scaled_rows){.x = from,
+                                                   .y = to,
+                                                   .x_step = step,
+                                                   .y_step = a->s.width * 4,
+                                                   .rows = count,
+                                                   .count = a->s.width,
+                                                   .half_x = a->dtype == TRM_BFLOAT16,
+                                                   .factors = &factor});
+        return;
+    }
     for (int64_t i = 0; i < count; i++) {
-        const char *its = (const char *)from + i * row * (half ? 2 : 4);
-        float *own = to + i * a->s.width / a->lane;
-        if (a->pairs) {
-            memcpy(own, its, (size_t)a->s.width * 2);
-        } else {
-            a->kernels->unary[TRMI_UNARY_SCALE](its, own, a->s.width, half, false, factor);
-        }
+        memcpy(to + i * a->s.width / 2, (const char *)from + i * step, (size_t)a->s.width * 2);
     }
 }
 
 void trmi_attention_give(const trmi_attention_blocks *a, void *to, int64_t row, const float *from,
-                         int64_t count, float factor) {
-    bool half = a->dtype == TRM_BFLOAT16;
-    for (int64_t i = 0; i < count; i++) {
-        a->kernels->unary[TRMI_UNARY_SCALE](from + i * a->s.width,
-                                            (char *)to + i * row * (half ? 2 : 4), a->s.width,
-                                            false, half, factor);
-    }
+                         int64_t count, const float *factors, int64_t factors_step) {
+    a->kernels->scale_rows(&(trmi_scaled_rows){.x = from,
+                                               .y = to,
+                                               .x_step = a->s.width * 4,
+                                               .y_step = row * (int64_t)trm_dtype_bytes(a->dtype),
+                                               .rows = count,
+                                               .count = a->s.width,
+                                               .half_y = a->dtype == TRM_BFLOAT16,
+                                               .factors = factors,
+                                               .factors_step = factors_step});
 }
 
 int64_t trmi_attention_packed_floats(const trmi_attention_blocks *a) {

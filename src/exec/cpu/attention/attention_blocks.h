@@ -65,10 +65,10 @@ void trmi_attention_take(const trmi_attention_blocks *a, float *to, const void *
 static inline float trmi_attention_scale(const trmi_attention_blocks *a, bool later) {
     return a->pairs == later ? (float)a->attrs.attention.scale : 1;
 }
-/* Writes `count` float32 rows `from` [count, D], times `factor`, in the attention's dtype to rows
- * that are `row` elements apart. */
+/* Writes `count` float32 rows `from` [count, D], row i times factors[i * factors_step], in the
+ * attention's dtype to rows that are `row` elements apart. */
 void trmi_attention_give(const trmi_attention_blocks *a, void *to, int64_t row, const float *from,
-                         int64_t count, float factor);
+                         int64_t count, const float *factors, int64_t factors_step);
 /* Packs keys [begin, begin + count) of a tensor as columns (transposed: scores = rows * packed) or
  * as rows (results = scores * packed). */
 void trmi_attention_pack(const trmi_attention_blocks *a, float *to, const void *from, int64_t row,

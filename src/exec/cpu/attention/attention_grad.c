@@ -131,6 +131,7 @@ static void run_block(const task *t, int64_t begin) {
     trmi_attention_pack(a, t->rows_k, k, a->s.k.row, count, false);
     const float *hidden = trmi_attention_hidden(a, t->mask, t->b, begin, count, t->room);
     memset(t->own_dk, 0, (size_t)(2 * a->keys * a->s.width) * sizeof *t->own_dk);
+    const float one = 1, scale = trmi_attention_scale(a, true);
     /* all heads that share these keys, all queries */
     for (int64_t head = 0; head < a->group; head++) {
         for (int64_t query = 0; query < a->s.queries; query += t->f->block) {
@@ -140,10 +141,10 @@ static void run_block(const task *t, int64_t begin) {
     }
     trmi_attention_give(
         a, (char *)t->dk + trmi_attention_at(&a->s, &a->s.k, t->b, begin, t->g) * bytes, a->s.k.row,
-        t->own_dk, count, trmi_attention_scale(a, true));
+        t->own_dk, count, &scale, 0);
     trmi_attention_give(
         a, (char *)t->dv + trmi_attention_at(&a->s, &a->s.v, t->b, begin, t->g) * bytes, a->s.v.row,
-        t->own_dv, count, 1);
+        t->own_dv, count, &one, 0);
 }
 
 /* Runs a task. e[i] is the dot product of row i's dy and y, which the gradient of the softmax
@@ -151,6 +152,7 @@ static void run_block(const task *t, int64_t begin) {
 static void run_task(const task *t) {
     const trmi_attention_blocks *a = &t->f->a;
     int64_t queries = a->s.queries, bytes = (int64_t)trm_dtype_bytes(a->dtype);
+    const float scale = (float)a->attrs.attention.scale;
     for (int64_t i = 0; i < a->group * queries; i++) {
         int64_t h = t->g * a->group + i / queries;
         t->e[i] =
@@ -165,8 +167,7 @@ static void run_task(const task *t) {
     for (int64_t head = 0; head < a->group; head++) {
         int64_t to = trmi_attention_at(&a->s, &a->s.q, t->b, 0, t->g * a->group + head);
         trmi_attention_give(a, (char *)t->dq + to * bytes, a->s.q.row,
-                            t->sums + head * queries * a->s.width, queries,
-                            (float)a->attrs.attention.scale);
+                            t->sums + head * queries * a->s.width, queries, &scale, 0);
     }
 }
 

@@ -100,6 +100,23 @@ UNARY(gelu, TRMI_UNARY_GELU)
 UNARY(gelu_tanh, TRMI_UNARY_GELU_TANH)
 UNARY(silu, TRMI_UNARY_SILU)
 
+/* Scales rows in one call: rows of a head are two to eight vectors. */
+TRMI_INLINE void scale_rows_loop(const trmi_scaled_rows *r, int half_x, int half_y) {
+    const char *x = r->x;
+    char *y = r->y;
+    for (int64_t i = 0; i < r->rows; i++, x += r->x_step, y += r->y_step) {
+        unary_loop(TRMI_UNARY_SCALE, x, y, r->count, half_x, half_y,
+                   r->factors[i * r->factors_step]);
+    }
+}
+static void scale_rows(const trmi_scaled_rows *r) {
+    if (r->half_x) {
+        r->half_y ? scale_rows_loop(r, 1, 1) : scale_rows_loop(r, 1, 0);
+    } else {
+        r->half_y ? scale_rows_loop(r, 0, 1) : scale_rows_loop(r, 0, 0);
+    }
+}
+
 /* Computes f(a, b); of gradients a is dy, and b what the forward operator has kept. */
 TRMI_INLINE vf binary_of(trmi_binary kind, vf a, vf b) {
     switch (kind) {

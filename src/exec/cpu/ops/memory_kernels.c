@@ -36,6 +36,7 @@ const trmi_memory_kernels TRMI_FOR_ISA(trmi_memory_kernels) = {
                [TRMI_BINARY_GELU_TANH_GRAD] = gelu_tanh_grad_binary,
                [TRMI_BINARY_SILU_GRAD] = silu_grad_binary,
                [TRMI_BINARY_SWIGLU] = swiglu_binary},
+    .scale_rows = scale_rows,
     .swiglu_grad = swiglu_grad,
     .rotate = rotate_row,
     .row_norm = row_norm,

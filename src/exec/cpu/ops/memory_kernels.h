@@ -89,10 +89,22 @@ typedef struct trmi_row_norm {
     float *dgamma, *dbeta; /* [width], added to; dbeta NULL = RMS norm */
 } trmi_row_norm;
 
+/* Rows of `count` numbers, each times its factor. */
+typedef struct trmi_scaled_rows {
+    const void *x;
+    void *y;
+    int64_t x_step, y_step; /* bytes from row to row */
+    int64_t rows, count;
+    bool half_x, half_y;
+    const float *factors;
+    int64_t factors_step; /* from row to row; 0 = one factor for all */
+} trmi_scaled_rows;
+
 /* The table. Runs are contiguous; `count` is elements; no function allocates or starts threads. */
 typedef struct trmi_memory_kernels {
     trmi_unary_loop unary[TRMI_UNARIES];
     trmi_binary_loop binary[TRMI_BINARIES];
+    void (*scale_rows)(const trmi_scaled_rows *rows);
     /* y = x scaled by 1 / (1 - rate) where kept, else 0; elements [begin, begin + count), begin a
      * multiple of 4; the mask is trmi_ref_dropout's. */
     void (*dropout)(const void *x, void *y, int64_t begin, int64_t count, bool half, uint64_t seed,
