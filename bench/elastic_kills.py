@@ -12,7 +12,7 @@ that differ from the undisturbed ones, losses of steps that differ (a lost or do
 them) or steps that no rank has reported, steps redone (also the most that one change has cost, which is 1), changes after which the job went
 back behind a step that was reported (went_back), ranks that the others have lost although they were not killed (crashes), the seconds from a kill until the others notice it (detection), from there
 to the end of the next step, and the seconds that the members of the job wait while processes join. mlp-slices, mlp-split, mlp-cuts
-(dataset_strategy) and mlp-stages are jobs in which no rank has the whole state. In rank-split, rank-stages and rank-slices each rank keeps its
+(dataset_strategy) and mlp-stages are jobs in which no rank has the whole state; mlp-long has room for more than 100 kills in one job (--restarts 100, no --leaves). In rank-split, rank-stages and rank-slices each rank keeps its
 batch (--elastic-batch rank): the weights are those of no other job, so steps and rates tell that each sample of an epoch was used once. In
 resnet18-groups batch norm is over groups of ranks: losses agree up to rounding. The last line of stdout is
 one JSON object; the exit code is 1 if anything was wrong.
@@ -54,6 +54,7 @@ class Model:
 KEEPS = ["--elastic-batch", "rank"]
 MODELS = {
     "mlp": Model(["mlp", *IMAGES], 32, 120),
+    "mlp-long": Model(["mlp", *IMAGES], 32, 600),
     "mlp-slices": Model(["mlp", *IMAGES, "--shard-optimizer"], 32, 120),
     "mlp-split": Model(["mlp", *IMAGES, *SPLIT], 32, 120),
     "mlp-cuts": Model(["mlp", *IMAGES, *SPLIT, "--context", "dataset_strategy=((RANKS,1,1,1),(RANKS,))"], 32, 120),
