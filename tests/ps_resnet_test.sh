@@ -17,10 +17,11 @@ train sync.json --steps 4 -n 1 --ps 2 --mode sync --output sync
 train async.json --steps 6 -n 2 --ps 2 --mode async --output async
 "$trireme" train lenet --data synth --synth-train 6400 --synth-test 64 --batch-size 32 --optimizer adam --learning-rate 0.002 --steps 500 -n 3 --ps 1 --mode async \
     --staleness-aware --threads 1 --seed 3 --log-every 1 --json --launch-dir late > late.json 2> err || fail "late gradients: $(tail -n 3 err)"
-# Three workers, and each step needs two: one worker is stopped, the other two continue, and no sample is lost. Then ResNet-50.
+# Three workers, and each step needs two: one worker is stopped, the other two continue, and no sample is lost. At the end of an epoch they
+# wait for the samples that are lent to the stopped one, so the epoch is longer than the stop and 20 steps take. Then ResNet-50.
 backup="--mode sync --backup-workers 1"
 # shellcheck disable=SC2086
-"$trireme" train lenet --data synth --synth-train 4096 --synth-test 64 --batch-size 16 --epochs 2 -n 3 --ps 1 $backup --threads 1 --seed 3 --log-every 1 \
+"$trireme" train lenet --data synth --synth-train 16384 --synth-test 64 --batch-size 16 --epochs 2 -n 3 --ps 1 $backup --threads 1 --seed 3 --log-every 1 \
     --json --launch-dir backup --output "$work/lenet" > backup.json 2> err &
 job=$!
 grows() { # at least so many steps
