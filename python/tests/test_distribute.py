@@ -98,7 +98,7 @@ UNLIKE = {
     'samples': ("model(20, 200 + 200 * r).train(until_epoch=1)", 'training: the ranks differ in the steps of an epoch'),
     'momentum': ("model(optimizer={'kind': 'momentum', 'momentum': 0.5 + 0.1 * r}).train(until_step=2)", 'rank 1 has another program than rank 0'),
     'one rank without a batch': ("model().train(trireme.Dataset.open('synth', batch_size=20, shapes={'train_count': 200 - 170 * r}), until_step=2)", 'an epoch has no batch'),
-    'a thread at the end': ("leave_a_thread_inside()", 'rank 0 has ended while one of its threads was in a call'),
+    'a thread at the end': ("leave_a_thread_inside()", 'rank 0 has ended while one of its threads was in a collective'),
 }
 
 
