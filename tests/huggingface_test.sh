@@ -76,6 +76,13 @@ expect 0 "norm-i/ckpt-0" import vit --from norm-v --output norm-i
 "$trireme" train vit --data synth --synth-train 64 --synth-test 32 --init norm-v --steps 1 --batch-size 4 --eval-every-epochs 0 --quiet --output norm-t \
     > log.txt 2>&1 && grep -q '"image_mean":\[0.5,0.5,0.5\],"image_std":\[0.5,0.5,0.5\]' norm-t/ckpt-1/manifest.json ||
     fail "train --init norm-v: $(cat log.txt) $(grep -o 'image_mean.*' norm-t/ckpt-1/manifest.json)"
+for init in "" "--init norm-v"; do # a resumed run needs no --init for it
+    # shellcheck disable=SC2086
+    "$trireme" train vit --data synth --synth-train 64 --synth-test 32 --layers 2 --width 32 --heads 4 --hidden 48 --patch 8 --classes 12 $init --steps 2 --batch-size 4 \
+        --eval-every-epochs 0 --quiet --resume --output norm-t > log.txt 2>&1 && grep -q '"image_mean":\[0.5,0.5,0.5\]' norm-t/ckpt-2/manifest.json ||
+        fail "a resumed run, $init: $(cat log.txt) $(grep -o 'image_mean.*' norm-t/ckpt-2/manifest.json)"
+    rm -r norm-t/ckpt-2
+done
 set_processor '"do_normalize": false, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]'
 [ "$(eval_vit norm-v)" = "$half" ] && fail "do_normalize is not read"
 set_processor '"rescale_factor": 0.00784'

@@ -318,6 +318,9 @@ bool app_is_huggingface(const char *path);
  *   errors  INVALID if it is of another model; those of trm_huggingface_read */
 TRM_MUST_USE trm_status app_recall_folder(app_context *app, const char *folder, bool *found,
                                           trm_error *err);
+/* Takes the normalisation of images from the newest checkpoint that a vit resumes, so that it does
+ * not depend on --init being given again. */
+void app_recall_normalization(app_context *app);
 /* Writes the data's tokenizer, if it has one, to tokenizer beside the checkpoints of a folder,
  * where app_recall finds it; nothing with --dry-run. One process of a job calls it.
  *   param  folder: NULL = there are no checkpoints

@@ -253,6 +253,7 @@ static trm_status prepare_job(job *j, trm_error *err) {
         return status;
     }
     /* the options, then ranks, stages and data */
+    app_recall_normalization(j->app);
     app_settle_data(j->app);
     if ((status = app_set_context(j->app, err)) != TRM_OK) {
         return status;

@@ -453,6 +453,7 @@ int app_run_role(app_context *app) {
     int code;
     bool is_folder;
     trm_status status = app_recall_folder(app, app->o.init, &is_folder, &err);
+    app_recall_normalization(app);
     app_settle_data(app);
     status = status == TRM_OK ? app_set_context(app, &err) : status;
     status = status == TRM_OK ? resolve_role(&r, &err) : status;

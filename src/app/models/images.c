@@ -227,6 +227,24 @@ static trm_status recall_vit_folder(app_context *app, const char *name, const ch
     return status;
 }
 
+/* Contract in app.h. A checkpoint that cannot be read is reported where it is resumed. */
+void app_recall_normalization(app_context *app) {
+    app_options *o = &app->o;
+    trm_checkpoint *checkpoint;
+    trm_error later;
+    if (!o->resume || o->output == NULL || app->model == NULL ||
+        app->model->kind != &app_vit_kind ||
+        trm_checkpoint_open(o->output, NULL, &checkpoint, &later) != TRM_OK) {
+        return;
+    }
+    json_t *root = json_loads(trm_checkpoint_get_info(checkpoint)->config_json, 0, NULL);
+    const json_t *vit = json_object_get(root, "vit");
+    read_three(json_object_get(vit, "image_mean"), o->transformer.image_mean);
+    read_three(json_object_get(vit, "image_std"), o->transformer.image_std);
+    json_decref(root);
+    trm_checkpoint_close(checkpoint);
+}
+
 /* Sets the options that a Hugging Face folder of this model needs beside the weights. */
 static void set_vit_folder(const app_network *network, trm_huggingface_options *out) {
     out->vit = &network->vit;
