@@ -6,13 +6,14 @@ import os
 import pickle
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
 
 import trireme
 from conftest import run_python
-from trireme import Dataset, distribute, nn, ops, transforms as t
+from trireme import _call, Dataset, distribute, nn, ops, transforms as t
 from trireme._call import stopping
 
 
@@ -405,6 +406,26 @@ def test_ctrl_c_is_raised_when_c_calls_the_program(tmp_path, call):
     """The exception was lost on the way into the function, and C went on with a result that was none."""
     out = run_python(['-c', INTERRUPTED, call], tmp_path)
     assert out.splitlines()[-1] == 'interrupted 2 100 1000' and 'Exception ignored' not in out, out
+
+
+def test_a_signal_that_is_noticed_late_stops_no_later_call():
+    """The thread that hears of signals may get a CPU when the call has ended: its request was for the next call, which was "stopped on request"."""
+    stops, before = [], signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        with stopping(lambda: stops.append('outer')):
+            with _call._receiving:  # the inner call's thread has to wait
+                inner = stopping(lambda: stops.append('inner'))
+                inner.__enter__()
+                os.kill(os.getpid(), signal.SIGINT)
+                _call._receivers.pop()  # as the call does when it ends
+            deadline = time.monotonic() + 60
+            while not stops and time.monotonic() < deadline:
+                time.sleep(0.001)
+            _call._receivers.append((set(), {}))  # which the end takes off
+            inner.__exit__(None, None, None)
+        assert stops == ['outer']
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c_in_an_inner_call_is_that_of_the_outer_one():

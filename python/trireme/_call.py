@@ -19,7 +19,8 @@ _raised = {}
 # .depth: how many callbacks this thread is inside of that a thread of a library's object may call; then the thread may be the object's own
 # .function: one of the program runs in this thread, and not C
 _inside = threading.local()
-_receivers = []  # of each stopping() that is open, the signals that have come: those of an inner call are also those of the outer ones
+# of each stopping() that is open, the signals that have come, and what each does: those of an inner call are also those of the outer ones
+_receivers, _receiving = [], threading.Lock()
 _living, _ending = weakref.WeakSet(), weakref.WeakSet()  # owners that end before the interpreter does; what is held of those that were closed
 _busy = {}  # of each call that runs: its owner, and all that it holds
 
@@ -301,15 +302,17 @@ def stopping(stop, leave=None):
         yield
         return
     read_end, write_end = os.pipe()
-    _receivers.append(received)
+    _receivers.append((received, actions))
 
     def watch():
         number = ord(os.read(read_end, 1))
         while number:
-            if number in actions:
-                for each in _receivers:
-                    each.add(number)
-                actions[number]()
+            with _receiving:  # a call that has ended is not stopped: the request would be for the next one
+                open_calls = [each for each in _receivers if number in each[1]]
+                for seen, _ in open_calls:
+                    seen.add(number)
+                if open_calls:
+                    open_calls[-1][1][number]()
             number = ord(os.read(read_end, 1))
     os.set_blocking(write_end, False)
     before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
@@ -325,7 +328,8 @@ def stopping(stop, leave=None):
         raise
     finally:
         signal.set_wakeup_fd(before)
-        _receivers.pop()
+        with _receiving:
+            _receivers.pop()
         os.write(write_end, b'\0')
         thread.join()
         os.close(read_end)
