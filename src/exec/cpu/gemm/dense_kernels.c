@@ -261,12 +261,18 @@ static tile_function *const rows_tiles[MR] = {TILES(rows_)},
 static void compute_rows(const trmi_dense_tile *t) {
     if (t->unpacked != NULL) {
         packing_copies[t->rows - 1](t);
+    } else if (t->a_stride == TRMI_TILE_STRIDE) {
+        copies_tiles[t->rows - 1](t);
     } else {
-        (t->a_stride == TRMI_TILE_STRIDE ? copies_tiles : rows_tiles)[t->rows - 1](t);
+        rows_tiles[t->rows - 1](t);
     }
 }
 static void compute_columns(const trmi_dense_tile *t) {
-    (t->unpacked != NULL ? packing_columns : columns_tiles)[t->rows - 1](t);
+    if (t->unpacked != NULL) {
+        packing_columns[t->rows - 1](t);
+    } else {
+        columns_tiles[t->rows - 1](t);
+    }
 }
 
 #ifdef PAIRS
