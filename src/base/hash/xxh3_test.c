@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* XXH3 by each instruction set of this CPU has the hashes of xxhash.h, whatever the pieces. */
+/* Each instruction set of this CPU computes the hashes of xxhash.h, in pieces of any size. */
 #include "check.h"
 
 #include "base/cpu.h"

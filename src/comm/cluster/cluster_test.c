@@ -43,6 +43,14 @@ static trm_cluster *resolve_cluster(const trm_cluster_flags *flags, void *env) {
         assert_int_equal(trm_cluster_get(cluster)->size, (n));                                     \
     } while (0)
 
+/* Checks that the process is alone, with so many warnings, of which `first` is the first. */
+static void check_alone(trm_cluster *cluster, int32_t warnings, const char *first) {
+    CHECK_RANK(cluster, 0, 1);
+    assert_int_equal(cluster->info.warning_count, warnings);
+    assert_string_equal(cluster->info.warnings[0], first);
+    trm_cluster_destroy(cluster);
+}
+
 static void nothing_is_a_single_process(void **state) {
     trm_error err;
     trm_cluster *cluster;
@@ -61,18 +69,10 @@ static void nothing_is_a_single_process(void **state) {
     CHECK_RANK(cluster, 0, 1);
     trm_cluster_destroy(cluster);
     /* nor is half of what makes a rank, which is told */
-    cluster = resolve_cluster(NULL, ENV("RANK_ID=3", "DEVICE_ID=3", "PMI_RANK=1"));
-    CHECK_RANK(cluster, 0, 1);
-    assert_int_equal(cluster->info.warning_count, 2);
-    assert_string_equal(cluster->info.warnings[0],
-                        "RANK_ID=3 is set, but RANK_TABLE_FILE is not: this is a single process");
-    trm_cluster_destroy(cluster);
-    cluster = resolve_cluster(NULL, ENV("RANK=3", "WORLD_SIZE=4"));
-    CHECK_RANK(cluster, 0, 1);
-    assert_int_equal(cluster->info.warning_count, 1);
-    assert_string_equal(cluster->info.warnings[0],
-                        "RANK=3 is set, but MASTER_ADDR is not: this is a single process");
-    trm_cluster_destroy(cluster);
+    check_alone(resolve_cluster(NULL, ENV("RANK_ID=3", "DEVICE_ID=3", "PMI_RANK=1")), 2,
+                "RANK_ID=3 is set, but RANK_TABLE_FILE is not: this is a single process");
+    check_alone(resolve_cluster(NULL, ENV("RANK=3", "WORLD_SIZE=4")), 1,
+                "RANK=3 is set, but MASTER_ADDR is not: this is a single process");
     cluster = resolve_cluster(NULL, ENV("RANK=0", "WORLD_SIZE=1"));
     assert_int_equal(cluster->info.warning_count, 0);
     trm_cluster_destroy(cluster);

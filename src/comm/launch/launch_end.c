@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the end of a task means for its job (contracts in launch.h):
+/* The launcher decides what happens to a job when a task ends (contracts in launch.h):
  *
  *   ended well ------------------------------------------------> noted
  *   restarts are left, and a restart may help -----------------> started again

@@ -210,7 +210,7 @@ static trm_status price_strategy(trmi_space_building *b, const trmi_space_node *
         c->saved[i] = kept ? trmi_space_bytes(s, op->outputs[0], &strategy->outputs[0]) : 0;
         c->again[i] = c->forward[i] * (op->kind == TRMI_OP_NORM_ACT ? apply_share : 1);
         c->kept[i] -= node->dropped ? c->saved[i] : 0;
-        /* what a sum with its layer takes is on the edge between them (trmi_space_sum) */
+        /* the edge between a sum and its layer has the time to make both again (trmi_space_sum) */
         c->backward[i] += node->dropped && node->layer == 0 ? c->again[i] : 0;
     }
     /* List the parameters that the operator reads. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all waits and messages of a client have in common (contracts in client.h): the limits of a
- * wait, a message on an existing connection, the form of a control request and of its answer. */
+/* Helpers for all waits and messages of a client (contracts in client.h): the limits of a wait, a
+ * message on an existing connection, the form of a control request and of its answer. */
 #include "ps/client/client.h"
 
 #include "base/error.h"

@@ -106,10 +106,14 @@ static void leave_job(worker *w) {
     trm_ps_client_destroy(w->client);
 }
 
-static trm_status pull_rows(worker *w, trm_error *err) {
+static void start_pull(worker *w, trm_error *err) {
     trm_ps_batch_clear(w->batch);
     CHECK_OK(trm_ps_batch_add(w->batch, w->table, w->keys, KEYS, w->rows, w->gradients, err), *err);
     CHECK_OK(trm_ps_pull_start(w->batch, err), *err);
+}
+
+static trm_status pull_rows(worker *w, trm_error *err) {
+    start_pull(w, err);
     return trm_ps_pull_wait(w->batch, err);
 }
 
@@ -420,6 +424,22 @@ static void make_batch(worker *w, const trm_ps_lease *lease, int64_t n) {
     CHECK_OK(trm_ps_flush(w->client, &err), err);
 }
 
+/* Begins a bounded job of two workers with a staleness of 1: each takes a lease and makes its first
+ * batch, then worker 1 rests. */
+static void begin_and_rest(fixture *f, worker w[2], const trm_ps_lease_options *lo,
+                           trm_ps_lease lease[2]) {
+    trm_error err;
+    begin_job(
+        f, true,
+        (trm_ps_server_options){.shards = 1, .mode = TRM_PS_BOUNDED, .staleness = 1, .workers = 2});
+    join_all(f, w, 2);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(trm_ps_lease_take(w[i].client, lo, &lease[i], &err), err);
+        make_batch(&w[i], &lease[i], 1);
+    }
+    CHECK_OK(trmi_client_rest(w[1].client, &err), err);
+}
+
 /* A server that is started again does not wait for the new life of a worker that had rested, and
  * its clock catches up with its next push. When the server is started once more, the other worker
  * does not wait until the worker itself has counted as many batches. */
@@ -430,15 +450,7 @@ static void a_clock_that_has_caught_up_outlasts_its_server(void **state) {
     worker w[2];
     trm_error err;
     (void)state;
-    begin_job(
-        &f, true,
-        (trm_ps_server_options){.shards = 1, .mode = TRM_PS_BOUNDED, .staleness = 1, .workers = 2});
-    join_all(&f, w, 2);
-    for (int i = 0; i < 2; i++) {
-        CHECK_OK(trm_ps_lease_take(w[i].client, &lo, &lease[i], &err), err);
-        make_batch(&w[i], &lease[i], 1);
-    }
-    CHECK_OK(trmi_client_rest(w[1].client, &err), err);
+    begin_and_rest(&f, w, &lo, lease);
     trm_ps_batch_destroy(w[1].batch);
     trmi_client_vanish(w[1].client);
     join_worker(&f, &w[1], 1);
@@ -478,15 +490,7 @@ static void a_worker_that_rested_is_waited_for_from_its_pull_on(void **state) {
     worker w[2];
     trm_error err;
     (void)state;
-    begin_job(
-        &f, true,
-        (trm_ps_server_options){.shards = 1, .mode = TRM_PS_BOUNDED, .staleness = 1, .workers = 2});
-    join_all(&f, w, 2);
-    for (int i = 0; i < 2; i++) {
-        CHECK_OK(trm_ps_lease_take(w[i].client, &lo, &lease[i], &err), err);
-        make_batch(&w[i], &lease[i], 1);
-    }
-    CHECK_OK(trmi_client_rest(w[1].client, &err), err);
+    begin_and_rest(&f, w, &lo, lease);
     until_away(f.server, 1);
     CHECK_OK(trm_ps_lease_take(w[1].client, &lo, &lease[1], &err), err);
     CHECK_OK(pull_rows(&w[1], &err), err);
@@ -495,12 +499,7 @@ static void a_worker_that_rested_is_waited_for_from_its_pull_on(void **state) {
     for (int64_t n = 2; n <= made + 2; n++) {
         make_batch(&w[0], &lease[0], n);
     }
-
-    trm_ps_batch_clear(w[0].batch);
-    CHECK_OK(
-        trm_ps_batch_add(w[0].batch, w[0].table, w[0].keys, KEYS, w[0].rows, w[0].gradients, &err),
-        err);
-    CHECK_OK(trm_ps_pull_start(w[0].batch, &err), err);
+    start_pull(&w[0], &err);
     until_parked(f.server);
     const trm_ps_push_options po = {.lease = lease[1], .position = lease[1].begin + 10};
     CHECK_OK(trm_ps_push(w[1].batch, &po, &err), err);

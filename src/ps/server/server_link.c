@@ -207,7 +207,7 @@ static bool handle_message(trm_ps_server *server, trmi_ps_link *link, trmi_messa
         link->channel->table->release(link->channel, message);
         return false;
     }
-    /* the worker is that of the connection, whatever the message claims */
+    /* the connection says which worker this is; the number in the message is not trusted */
     r->header.worker = link->worker < 0 ? TRMI_PS_WORKERS_MAX - 1 : (uint32_t)link->worker;
     atomic_store(&link->incarnation, header.incarnation);
     if (header.kind == TRMI_PS_PULL || header.kind == TRMI_PS_PUSH ||
