@@ -25,6 +25,7 @@ gpt2="gpt2 --layers 2 --width 256 --heads 4 --context 32 --vocabulary 8000 --bat
 stages="gpt2 --layers 8 --width 128 --heads 4 --context 64 --vocabulary 1000 --batch-size 4 --threads 1 -n 4 --stages 2 --micro-batches 4"
 # sums of layers that are large beside the parameters: computed again, whichever way the ranks train
 long="gpt2 --layers 6 --width 128 --heads 4 --context 512 --vocabulary 512 --batch-size 4 --threads 1 -n 2"
+bert="bert --size mini --context 128"
 # shellcheck disable=SC2086
 {
     check 2 $resnet18 --image-size 32 --batch-size 64 --precision fp32
@@ -41,6 +42,10 @@ long="gpt2 --layers 6 --width 128 --heads 4 --context 512 --vocabulary 512 --bat
     check 2 $long --parallel-mode data_parallel
     check 2 $long --parallel-mode semi_auto_parallel
     check 2 $long --stages 2 --micro-batches 4
+    # of masked tokens few count: the output layer has logits of these alone
+    check 2 $bert --batch-size 4 --threads 2
+    check 2 $bert --batch-size 16 --threads 2 --precision mixed
+    check 5 $bert --batch-size 4 -n 2 --threads 1 --parallel-mode data_parallel
 }
 
 # The first job that searches also measures, within the limit, libraries included (about 45 MB). Without the limit it would take twice that.

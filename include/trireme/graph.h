@@ -365,6 +365,9 @@ typedef struct trm_xent_options {
     bool use_ignore_index;  /* rows whose label is ignore_index do not count */
     int32_t ignore_index;   /* such a label; the rows are neither in the sum nor in the mean */
     trm_node bias; /* trm_linear_cross_entropy: [V], added to the logits; TRM_NO_NODE = none */
+    /* trm_linear_cross_entropy: share of the rows that count, where it is known: memory is taken
+     * for as many. More may count, which takes longer. 0 = all */
+    double counted_share;
 } trm_xent_options;
 /* Adds the mean over rows of -sum(target * log softmax(logits)): logits [N, K], labels int32 [N] ->
  * scalar. A label outside [0, K) that is not ignored ends the step with TRM_INVALID.

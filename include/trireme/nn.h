@@ -118,6 +118,9 @@ typedef struct trm_language_options {
     trm_lora_options lora; /* adapters, which alone are trained */
     /* bert: int32 [B, T]: tokens with 0 are not read as keys; TRM_NO_NODE = all are */
     trm_node mask;
+    /* bert: share of a sample's tokens that have targets, where it is known
+     * (trm_text_options.masking): the loss takes memory for as many. 0 = all may have */
+    double masking;
 } trm_language_options;
 /* Sets the options of a published size.
  *   param    model: name of the model

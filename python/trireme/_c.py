@@ -841,6 +841,7 @@ class trm_xent_options(Structure):
     use_ignore_index: rows whose label is ignore_index do not count
     ignore_index: such a label; the rows are neither in the sum nor in the mean
     bias: trm_linear_cross_entropy: [V], added to the logits; TRM_NO_NODE = none
+    counted_share: trm_linear_cross_entropy: share of the rows that count, where it is known: memory is taken for as many. More may count, which takes longer. 0 = all
     """
 
 
@@ -1117,6 +1118,7 @@ class trm_language_options(Structure):
     balance: moe: factor of the mean load balance in the training loss; 0 = 0.01
     lora: adapters, which alone are trained
     mask: bert: int32 [B, T]: tokens with 0 are not read as keys; TRM_NO_NODE = all are
+    masking: bert: share of a sample's tokens that have targets, where it is known (trm_text_options.masking): the loss takes memory for as many. 0 = all may have
     """
 
 
@@ -2422,6 +2424,7 @@ trm_xent_options._fields_ = [
     ('use_ignore_index', c_bool),
     ('ignore_index', c_int32),
     ('bias', trm_node),
+    ('counted_share', c_double),
 ]
 trm_custom_op._fields_ = [
     ('name', c_char_p),
@@ -2654,6 +2657,7 @@ trm_language_options._fields_ = [
     ('balance', c_double),
     ('lora', trm_lora_options),
     ('mask', trm_node),
+    ('masking', c_double),
 ]
 trm_click_inputs._fields_ = [
     ('keys', trm_node),

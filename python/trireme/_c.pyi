@@ -636,6 +636,7 @@ class trm_xent_options(Structure):
     use_ignore_index: bool
     ignore_index: int
     bias: trm_node
+    counted_share: float
 
 class trm_custom_op(Structure):
     name: Optional[bytes]
@@ -868,6 +869,7 @@ class trm_language_options(Structure):
     balance: float
     lora: trm_lora_options
     mask: trm_node
+    masking: float
 
 class trm_click_inputs(Structure):
     keys: trm_node

@@ -413,7 +413,7 @@ def softmax(x: Value) -> Node:
 
 
 def softmax_cross_entropy(logits: Value, labels: Value, *, label_smoothing: Any = None, use_ignore_index: Any = None,
-                          ignore_index: Any = None, bias: Any = None) -> Node:
+                          ignore_index: Any = None, bias: Any = None, counted_share: Any = None) -> Node:
     """Adds the mean over rows of -sum(target * log softmax(logits)): logits [N, K], labels int32 [N] ->
     scalar. A label outside [0, K) that is not ignored ends the step with TRM_INVALID.
 
@@ -421,13 +421,15 @@ def softmax_cross_entropy(logits: Value, labels: Value, *, label_smoothing: Any 
     use_ignore_index: rows whose label is ignore_index do not count
     ignore_index: such a label; the rows are neither in the sum nor in the mean
     bias: trm_linear_cross_entropy: [V], added to the logits; None = none
+    counted_share: trm_linear_cross_entropy: share of the rows that count, where it is known: memory is taken for as many. More may count, which takes longer. 0 = all
     """
     return operate('trm_softmax_cross_entropy', logits, labels,
-                   dict(label_smoothing=label_smoothing, use_ignore_index=use_ignore_index, ignore_index=ignore_index, bias=bias))
+                   dict(label_smoothing=label_smoothing, use_ignore_index=use_ignore_index, ignore_index=ignore_index, bias=bias, counted_share=counted_share))
 
 
 def linear_cross_entropy(x: Value, weight: Value, labels: Value, *, label_smoothing: Any = None,
-                         use_ignore_index: Any = None, ignore_index: Any = None, bias: Any = None) -> Node:
+                         use_ignore_index: Any = None, ignore_index: Any = None, bias: Any = None,
+                         counted_share: Any = None) -> Node:
     """Adds the softmax cross-entropy of the logits x weight^T without keeping them: x [..., C], weight
     [V, C], labels int32 [...] -> scalar. Logits and their gradients are computed for some rows at a
     time, so memory does not grow with rows times V. In a graph for evaluation of a trm_model, the
@@ -439,9 +441,10 @@ def linear_cross_entropy(x: Value, weight: Value, labels: Value, *, label_smooth
     use_ignore_index: rows whose label is ignore_index do not count
     ignore_index: such a label; the rows are neither in the sum nor in the mean
     bias: trm_linear_cross_entropy: [V], added to the logits; None = none
+    counted_share: trm_linear_cross_entropy: share of the rows that count, where it is known: memory is taken for as many. More may count, which takes longer. 0 = all
     """
     return operate('trm_linear_cross_entropy', x, weight, labels,
-                   dict(label_smoothing=label_smoothing, use_ignore_index=use_ignore_index, ignore_index=ignore_index, bias=bias))
+                   dict(label_smoothing=label_smoothing, use_ignore_index=use_ignore_index, ignore_index=ignore_index, bias=bias, counted_share=counted_share))
 
 
 def bce_with_logits(logits: Value, targets: Value) -> Node:
@@ -505,7 +508,7 @@ def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = N
                    kv_heads: Any = None, hidden: Any = None, context: Any = None, vocabulary: Any = None,
                    dropout: Any = None, epsilon: Any = None, rotary_theta: Any = None, untied: Any = None,
                    lazy_embedding: Any = None, experts: Any = None, top_experts: Any = None, balance: Any = None,
-                   lora: Any = None, mask: Any = None) -> Node:
+                   lora: Any = None, mask: Any = None, masking: Any = None) -> Node:
     """Adds the language model of this name: token ids int32 or int64 [B, T], T at most the context ->
     logits [B, T, vocabulary]. Names, shapes and initial values of the parameters are those of
     transformers: gpt2 "wte.weight", "wpe.weight", "h.0.attn.c_attn.weight" [width, 3 width] ...,
@@ -534,16 +537,17 @@ def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = N
     balance: moe: factor of the mean load balance in the training loss; 0 = 0.01
     lora: adapters, which alone are trained
     mask: bert: int32 [B, T]: tokens with 0 are not read as keys; None = all are
+    masking: bert: share of a sample's tokens that have targets, where it is known (trm_text_options.masking): the loss takes memory for as many. 0 = all may have
     """
     return operate('trm_language_build', model, ids,
-                   dict(layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance, lora=lora, mask=mask))
+                   dict(layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance, lora=lora, mask=mask, masking=masking))
 
 
 def language_loss(model: str, ids: Value, targets: Value, *, layers: Any = None, width: Any = None, heads: Any = None,
                   kv_heads: Any = None, hidden: Any = None, context: Any = None, vocabulary: Any = None,
                   dropout: Any = None, epsilon: Any = None, rotary_theta: Any = None, untied: Any = None,
                   lazy_embedding: Any = None, experts: Any = None, top_experts: Any = None, balance: Any = None,
-                  lora: Any = None, mask: Any = None) -> Node:
+                  lora: Any = None, mask: Any = None, masking: Any = None) -> Node:
     """Adds the language model with its mean cross-entropy, without keeping the logits
     (trm_linear_cross_entropy): ids as in trm_language_build -> scalar. In a graph for training, moe
     adds its load balance.
@@ -567,9 +571,10 @@ def language_loss(model: str, ids: Value, targets: Value, *, layers: Any = None,
     balance: moe: factor of the mean load balance in the training loss; 0 = 0.01
     lora: adapters, which alone are trained
     mask: bert: int32 [B, T]: tokens with 0 are not read as keys; None = all are
+    masking: bert: share of a sample's tokens that have targets, where it is known (trm_text_options.masking): the loss takes memory for as many. 0 = all may have
     """
     return operate('trm_language_loss', model, ids, targets,
-                   dict(layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance, lora=lora, mask=mask))
+                   dict(layers=layers, width=width, heads=heads, kv_heads=kv_heads, hidden=hidden, context=context, vocabulary=vocabulary, dropout=dropout, epsilon=epsilon, rotary_theta=rotary_theta, untied=untied, lazy_embedding=lazy_embedding, experts=experts, top_experts=top_experts, balance=balance, lora=lora, mask=mask, masking=masking))
 
 
 def widedeep(*, keys: Value, offsets: Any = None, values: Any = None, dense: Any = None, batch: Any = None,

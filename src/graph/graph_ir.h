@@ -159,8 +159,9 @@ typedef struct trmi_attrs {
             double label_smoothing; /* share of the target for all classes */
             bool use_ignore_index;  /* rows of this label have no loss */
             int32_t ignore_index;
-            bool predicts; /* LINEAR_XENT: output 1 is the class with the largest logit */
-        } xent;            /* LINEAR_XENT too */
+            bool predicts;        /* LINEAR_XENT: output 1 is the class with the largest logit */
+            double counted_share; /* LINEAR_XENT: of the rows, as expected; 0: all */
+        } xent;                   /* LINEAR_XENT too */
         struct {
             int64_t rows; /* EMBEDDING_GRAD: rows of the table */
         } embed;

@@ -71,6 +71,10 @@ static void build_transformer(int index) {
     case 69:
         trm_expert_linear(graph, add_float(trm_shape_of(2, 5, 8)), add_float(trm_shape_of(3, 4, 8)), add_input(TRM_INT32, trm_shape_of(2, 4)));
         break;
+    case 70:
+        trm_linear_cross_entropy(graph, add_float(trm_shape_of(5, 8)), add_float(trm_shape_of(11, 8)), add_input(TRM_INT32, trm_shape_of(5)),
+                                 &(trm_xent_options){.counted_share = 1.5});
+        break;
     default: fail();
     }
     /* clang-format on */
@@ -250,6 +254,7 @@ static const char *const sentences[] = {
     "label smoothing 0.1: this loss has none",
     "the largest 6 of each row of in [2, 5]",
     "found in [2, 5, 8] float32, in [3, 4, 8] float32 and in [2, 4] int32",
+    "a share 1.5 of the rows that count, 0 <= share <= 1 expected",
 };
 
 /* Removes numbers of inputs from a message, "in3 [2]" -> "in [2]": C does not define the order in

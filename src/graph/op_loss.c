@@ -82,6 +82,12 @@ static trm_status infer_linear_xent(trm_graph *graph, trmi_op *op, trm_error *er
                          "trm_softmax_cross_entropy",
                          op->name, op->attrs.xent.label_smoothing);
     }
+    double share = op->attrs.xent.counted_share;
+    if (!(share >= 0 && share <= 1)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: a share %g of the rows that count, 0 <= share <= 1 expected",
+                         op->name, share);
+    }
     trmi_set_output(graph, op, 0, TRM_FLOAT32, (trm_shape){0});
     if (op->attrs.xent.predicts) {
         trmi_set_output(graph, op, 1, TRM_INT32, t->shape);
@@ -187,6 +193,7 @@ static trmi_attrs attrs_of_options(const trm_xent_options *options) {
         attrs.xent.label_smoothing = options->label_smoothing;
         attrs.xent.use_ignore_index = options->use_ignore_index;
         attrs.xent.ignore_index = options->ignore_index;
+        attrs.xent.counted_share = options->counted_share;
     }
     return attrs;
 }

@@ -444,6 +444,32 @@ static void bert_is_transformers(void **state) {
     assert_false(trm_language_is_masked("lenet"));
 }
 
+/* Returns the share of the rows that the loss of a bert on samples of 16 tokens expects to count.
+ */
+static double counted_share(double masking) {
+    trm_error err;
+    trm_graph *g;
+    double share = -1;
+    CHECK_OK(trm_graph_create(NULL, &g, &err), err);
+    trm_node ids = trm_input(g, "tokens", TRM_INT32, trm_shape_of(2, 16)),
+             targets = trm_input(g, "targets", TRM_INT32, trm_shape_of(2, 16));
+    trm_language_loss(g, "bert", ids, targets, &(trm_language_options){.masking = masking});
+    CHECK_OK(trm_graph_check(g, &err), err);
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        share = g->ops[i].kind == TRMI_OP_LINEAR_XENT ? g->ops[i].attrs.xent.counted_share : share;
+    }
+    trm_graph_destroy(g);
+    return share;
+}
+
+/* As many tokens of a sample count as the data chooses: rounded, at least one. */
+static void loss_expects_masked_tokens(void **state) {
+    (void)state;
+    assert_true(counted_share(0) == 0);
+    assert_true(counted_share(0.15) == 2.0 / 16);
+    assert_true(counted_share(0.01) == 1.0 / 16);
+}
+
 /* Only models of masked tokens have a mask of keys. */
 static void masks_are_answered(void **state) {
     trm_error err;
@@ -466,6 +492,7 @@ static void wrong_gpt2_options_are_answered(void **state) {
     } cases[] = {{{.width = 770}, "a width of 770 with 12 heads and 12 key heads"},
                  {{.kv_heads = 5}, "with 12 heads and 5 key heads"},
                  {{.context = 8}, "16 tokens of a sample, a context of at most 8 expected"},
+                 {{.masking = 1}, "masking 1, 0 <= masking < 1 expected"},
                  {{.layers = -1}, "of at least 1 expected"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         trm_error err;
@@ -512,6 +539,7 @@ int main(void) {
         cmocka_unit_test(wrong_tables_of_fields_are_answered),
         cmocka_unit_test(gpt2_is_transformers),
         cmocka_unit_test(bert_is_transformers),
+        cmocka_unit_test(loss_expects_masked_tokens),
         cmocka_unit_test(masks_are_answered),
         cmocka_unit_test(wrong_gpt2_options_are_answered),
         cmocka_unit_test(only_parameters_are_excluded_from_decay),

@@ -98,18 +98,18 @@ static void settle_language_model(app_context *app, const app_model *model) {
 /* The size of generated samples. */
 typedef struct random_tokens {
     int64_t context, vocabulary;
-    bool is_masked;
+    int64_t masked; /* of its own tokens, as many are targets; 0: the next ones are */
 } random_tokens;
 
 /* Writes sample `index`: ids that are a function of the index, and as targets the next ones, or
- * three in twenty of its own. A trm_sample_read. */
+ * some of its own, spread evenly. A trm_sample_read. */
 static trm_status read_random(void *context, int64_t index, const trm_tensor *fields,
                               trm_error *err) {
     enum { IGNORED = -100 };
     (void)err;
     const random_tokens *r = context;
     int32_t *tokens = fields[0].data, *targets = fields[1].data;
-    int32_t *mask = r->is_masked ? fields[2].data : NULL;
+    int32_t *mask = r->masked > 0 ? fields[2].data : NULL;
     uint64_t state = (uint64_t)index * 0x9E3779B97F4A7C15u + 1;
     for (int64_t i = 0; i <= r->context; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
@@ -117,10 +117,10 @@ static trm_status read_random(void *context, int64_t index, const trm_tensor *fi
         if (i < r->context) {
             tokens[i] = id;
         }
-        if (i > 0 && !r->is_masked) {
+        if (i > 0 && r->masked == 0) {
             targets[i - 1] = id;
-        } else if (i < r->context && r->is_masked) {
-            targets[i] = (3 * i + index) % 20 < 3 ? id : IGNORED;
+        } else if (i < r->context && r->masked > 0) {
+            targets[i] = (r->masked * i + index) % r->context < r->masked ? id : IGNORED;
             mask[i] = 1;
         }
     }
@@ -138,11 +138,14 @@ static trm_status make_random_tokens(const app_context *app, int64_t samples, tr
     /* as many different tokens as the model would have */
     int64_t own = o->tokens != NULL ? 256 : defaults_of(app->model).vocabulary;
     *r = (random_tokens){.context = o->context_tokens,
-                         .vocabulary = value_or(o->transformer.vocabulary, own),
-                         .is_masked = trm_language_is_masked(app->model->name)};
+                         .vocabulary = value_or(o->transformer.vocabulary, own)};
+    if (trm_language_is_masked(app->model->name)) { /* as many as trm_text_options.masking says */
+        r->masked = (int64_t)((double)r->context * o->transformer.masking + 0.5);
+        r->masked = r->masked > 0 ? r->masked : 1;
+    }
     const trm_tensor ids = {.dtype = TRM_INT32, .shape = trm_shape_of(r->context)};
     const trm_data_source source = {.samples = samples,
-                                    .field_count = r->is_masked ? 3 : 2,
+                                    .field_count = r->masked > 0 ? 3 : 2,
                                     .fields = {{"tokens", ids}, {"targets", ids}, {"mask", ids}},
                                     .read = read_random,
                                     .context = r,
@@ -262,6 +265,7 @@ static trm_node build_language_model(trm_graph *graph, const trm_inputs *inputs,
     trm_node tokens = trm_inputs_get(inputs, "tokens");
     trm_language_options options = n->options;
     options.mask = n->is_masked ? trm_inputs_get(inputs, "mask") : TRM_NO_NODE;
+    options.masking = n->is_masked ? n->masking : 0;
     return n->keeps_logits ? trm_language_build(graph, network->model->name, tokens, &options)
                            : trm_language_loss(graph, network->model->name, tokens,
                                                trm_inputs_get(inputs, "targets"), &options);

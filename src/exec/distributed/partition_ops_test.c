@@ -185,6 +185,7 @@ static trm_node output_loss(trm_graph *g, dice *d) {
     trm_node x = add_made(g, "x", rows ? trm_shape_of(n, c) : trm_shape_of(2, n, c));
     trm_node t = trm_input(g, "label", TRM_INT32, rows ? trm_shape_of(n) : trm_shape_of(2, n));
     o.bias = roll_dice(d, 0, 1) ? add_values(g, "bias", trm_shape_of(classes)) : TRM_NO_NODE;
+    o.counted_share = (double)roll_dice(d, 0, 2) / 4; /* all, or fewer than do: more chunks */
     return trm_linear_cross_entropy(g, trm_scale(g, x, 3),
                                     add_values(g, "matrix", trm_shape_of(classes, c)), t, &o);
 }

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -144,6 +145,10 @@ static trm_status check_options(const trmi_language *model, const trm_language_o
                          "%s: heads of %lld values: rotary positions need an even number", name,
                          (long long)(o->width / o->heads));
     }
+    if (!(o->masking >= 0 && o->masking < 1)) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: masking %g, 0 <= masking < 1 expected", name,
+                         o->masking);
+    }
     if (ids->dim[1] > o->context) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: %lld tokens of a sample, a context of at most %lld expected", name,
@@ -191,6 +196,17 @@ trm_node trm_language_build(trm_graph *graph, const char *model, trm_node ids,
     return trm_linear(graph, s.x, s.output, s.bias);
 }
 
+/* Returns the share of the tokens that are targets, exactly: those of a sample are a whole number,
+ * as trm_text_options.masking says. 0: unknown. */
+static double share_of_targets(const trm_graph *graph, trm_node ids, double masking) {
+    trm_shape shape = trm_node_shape(graph, ids);
+    if (masking == 0 || shape.rank != 2 || shape.dim[1] == 0) {
+        return 0;
+    }
+    double tokens = (double)shape.dim[1];
+    return fmax(1, floor(tokens * masking + 0.5)) / tokens;
+}
+
 trm_node trm_language_loss(trm_graph *graph, const char *model, trm_node ids, trm_node targets,
                            const trm_language_options *options) {
     TRMI_NEED_IN(graph, TRM_NO_NODE, model);
@@ -198,7 +214,10 @@ trm_node trm_language_loss(trm_graph *graph, const char *model, trm_node ids, tr
     trmi_language_states s = add_states(graph, model, ids, options, NULL, &o);
     trm_node loss = trm_linear_cross_entropy(
         graph, s.x, s.output, targets,
-        &(trm_xent_options){.use_ignore_index = true, .ignore_index = -100, .bias = s.bias});
+        &(trm_xent_options){.use_ignore_index = true,
+                            .ignore_index = -100,
+                            .bias = s.bias,
+                            .counted_share = share_of_targets(graph, ids, o.masking)});
     return s.balance.id == 0 ? loss : trm_add(graph, loss, trm_scale(graph, s.balance, o.balance));
 }
 

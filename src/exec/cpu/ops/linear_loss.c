@@ -22,7 +22,9 @@
  * are rounded to that type, as those of other layers are: W as it is packed, the gradients of a
  * block's logits as they are made, in place. Sums, losses and the gradient of W are float32.
  *
- * Rows whose label is ignored cost nothing: of masked tokens, six rows in seven.
+ * Rows whose label is ignored cost nothing: of masked tokens, six rows in seven. Where the share
+ * of the others is known (xent.counted_share), a chunk has room for as many; if more count there
+ * are more chunks.
  *
  *   scratch:  [ numbers of the rows | the rows that count | x and dx of a chunk | z |
  *               log_sum_exp of the blocks' rows | of the products ] */
@@ -55,6 +57,7 @@ enum {
 typedef struct loss_state {
     const trmi_memory_kernels *kernels;
     int64_t rows, classes, width; /* classes of this rank */
+    int64_t expected;             /* rows that count, for which there is memory */
     int64_t chunks, blocks;
     int threads;
     int at_once;                  /* blocks; the threads of a block are threads / at_once */
@@ -67,7 +70,7 @@ typedef struct loss_state {
 } loss_state;
 
 /* Returns the rows of a chunk. */
-static int64_t chunk_rows(const loss_state *s) { return trmi_pieces(s->rows, s->chunks); }
+static int64_t chunk_rows(const loss_state *s) { return trmi_pieces(s->expected, s->chunks); }
 
 /* Returns the rows that a chunk of `count` rows is filled up to, so that products have few
  * sizes. */
@@ -157,6 +160,13 @@ static int64_t rows_at_once(int64_t classes) {
     return trmi_max_i64(LEAST_ROWS, trmi_max_i64(CHUNK_FLOATS / each, many));
 }
 
+/* Returns how many of the rows are expected to count. */
+static int64_t expected_rows(const trmi_step *step, int64_t rows) {
+    double share = step->attrs->xent.counted_share;
+    int64_t expected = (int64_t)(share * (double)rows + 0.5);
+    return share > 0 ? trmi_min_i64(rows, trmi_max_i64(1, expected)) : rows;
+}
+
 /* Fills the state and lays out the scratch. The logits of all rows would not fit: rows go
  * through in chunks, and within a chunk through blocks of COLUMNS classes. */
 static void size_memory(loss_state *s, const trm_program *program, const trmi_step *step,
@@ -179,7 +189,9 @@ static void size_memory(loss_state *s, const trm_program *program, const trmi_st
     s->blocks = trmi_max_i64(1, trmi_pieces(s->classes, COLUMNS));
     s->at_once = s->blocks >= BLOCKS_EACH * threads ? threads : 1;
     s->pairs = s->half && backend->pairs;
-    s->chunks = trmi_max_i64(1, trmi_pieces(s->rows, rows_at_once(most_classes(step, s->classes))));
+    s->expected = expected_rows(step, s->rows);
+    s->chunks =
+        trmi_max_i64(1, trmi_pieces(s->expected, rows_at_once(most_classes(step, s->classes))));
     s->numbers_bytes = trmi_round_up(PER_ROW * (s->rows + ROWS_STEP) * (int64_t)sizeof(double), 64);
     s->list_bytes = trmi_round_up((s->rows + 1) * (int64_t)sizeof(int64_t), 64);
     s->x_bytes = trmi_round_up(chunk_rows(s) * s->width * (s->pairs ? 2 : 4), 64);

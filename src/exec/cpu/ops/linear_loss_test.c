@@ -5,6 +5,7 @@
 
 #include "exec/cpu/dnnl/onednn.h"
 #include "exec/cpu/gemm/dense.h"
+#include "exec/cpu/ops/ops.h"
 
 #include "base/rng.h"
 
@@ -198,7 +199,30 @@ static void rounded_operands_are_the_definition(void **state) {
     }
 }
 
+/* Scratch is for the rows that are expected to count; more of them go through it in chunks. */
+static void memory_is_for_the_rows_that_count(void **state) {
+    (void)state;
+    bench b = {.rows = 400, .classes = 3000, .width = 24};
+    lay_out(&b);
+    fill_inputs(&b, 9);
+    trmi_onednn *onednn = trmi_onednn_of(backend);
+    int64_t all = trmi_onednn_linear_loss_scratch(onednn, &b.program, &b.step),
+            logits = b.rows * b.classes * 4;
+    b.attrs.xent.counted_share = 0.15;
+    int64_t some = trmi_onednn_linear_loss_scratch(onednn, &b.program, &b.step);
+    print_message("[  note  ] scratch %.2f MB, of 15 %% of the rows %.2f MB\n", (double)all / 1e6,
+                  (double)some / 1e6);
+    assert_true(all > logits && all - some > 8 * (logits / 10));
+    if (trmi_dense_pairs() != NULL) {
+        onednn->pairs = true;
+        run_loss(&b);
+        check_results(&b);
+    }
+    trmi_free(b.memory);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rounded_operands_are_the_definition)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rounded_operands_are_the_definition),
+                                       cmocka_unit_test(memory_is_for_the_rows_that_count)};
     return cmocka_run_group_tests(tests, make_backend, destroy_backend);
 }

@@ -257,7 +257,7 @@ static trm_node expert_layers(world *w) {
     return trm_expert_linear(w->graph, new_var(w, shape),
                              new_var(w, trm_shape_of(count, outs, ins)), ids);
 }
-/* Labels are below `most`: label 0 is ignored. */
+/* Labels are below `most`: label 0 is ignored. As many rows count as expected, fewer, or more. */
 static trm_node output_loss_of(world *w, int64_t rows, int64_t classes, int64_t width,
                                int64_t most) {
     trm_node x = new_var(w, trm_shape_of(1, rows, width)),
@@ -265,7 +265,8 @@ static trm_node output_loss_of(world *w, int64_t rows, int64_t classes, int64_t 
     const trm_xent_options o = {.use_ignore_index = true,
                                 .ignore_index = 0,
                                 .bias = any_int(w, 0, 1) ? new_var(w, trm_shape_of(classes))
-                                                         : TRM_NO_NODE};
+                                                         : TRM_NO_NODE,
+                                .counted_share = any_int(w, 0, 1) * any_int(w, 1, 20) / 20.0};
     return trm_linear_cross_entropy(w->graph, x, weights,
                                     new_leaf(w, TRM_INT32, trm_shape_of(1, rows), most), &o);
 }
