@@ -130,7 +130,8 @@ static void run_block(const task *t, int64_t begin) {
     trmi_attention_pack(a, t->columns_v, v, a->s.v.row, count, true);
     trmi_attention_pack(a, t->rows_k, k, a->s.k.row, count, false);
     const float *hidden = trmi_attention_hidden(a, t->mask, t->b, begin, count, t->room);
-    memset(t->own_dk, 0, (size_t)(2 * a->keys * a->s.width) * sizeof *t->own_dk);
+    memset(t->own_dk, 0, (size_t)(count * a->s.width) * sizeof *t->own_dk);
+    memset(t->own_dv, 0, (size_t)(count * a->s.width) * sizeof *t->own_dv);
     const float one = 1, scale = trmi_attention_scale(a, true);
     /* all heads that share these keys, all queries */
     for (int64_t head = 0; head < a->group; head++) {

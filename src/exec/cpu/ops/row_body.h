@@ -136,7 +136,8 @@ TRMI_INLINE float attend_loop(float *scores, const float *hidden, int64_t count,
         vf_put(scores, i, half, p); /* zeros behind the last one */
     }
     clear_behind(scores, count, room, half);
-    float factor = before == now ? 1 : expf(before - now);
+    /* before the first key, sum and outputs are 0, whatever factor they get */
+    float factor = before == now || before == -INFINITY ? 1 : expf(before - now);
     *sum = *sum * factor + vf_sum(total);
     *most = now;
     return factor;
