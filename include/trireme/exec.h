@@ -405,7 +405,8 @@ TRM_API void trm_exec_write(trm_exec *exec, int32_t index, const void *data);
  * parameter that a plan cuts.
  *   param    index: 0 to trm_exec_variable_count - 1, of a parameter
  *            data: room for the parameter's elements; a frozen one has zeros
- *   errors   INVALID (not a parameter, gradients that trm_exec_forward has overwritten) */
+ *   errors   INVALID (not a parameter, gradients that trm_exec_forward has overwritten); of a cut
+ *            parameter NOMEM, also of another rank, and those of trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data,
                                                   trm_error *err);
 /* Gives all parameters that are not frozen, and their gradients, as one range each, in the order in
@@ -425,7 +426,7 @@ TRM_API void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradien
 TRM_API TRM_MUST_USE trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err);
 /* Completes on every rank the variables of which a rank holds a part, so that trm_exec_read returns
  * them whole: slots with shard_optimizer, all variables of a split graph.
- *   errors   NOMEM, those of trm_comm_run */
+ *   errors   NOMEM (also of another rank), those of trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_exec_gather(trm_exec *exec, trm_error *err);
 
 /* Facts about the reduction of gradients over ranks. */

@@ -4983,7 +4983,8 @@ FUNCTIONS = {
         parameter that a plan cuts.
           param    index: 0 to trm_exec_variable_count - 1, of a parameter
                    data: room for the parameter's elements; a frozen one has zeros
-          errors   INVALID (not a parameter, gradients that trm_exec_forward has overwritten)
+          errors   INVALID (not a parameter, gradients that trm_exec_forward has overwritten); of a cut
+                   parameter NOMEM, also of another rank, and those of trm_comm_run
         """),
     'trm_exec_ranges': (None, (c_void_p, POINTER(POINTER(c_float)), POINTER(POINTER(c_float)), POINTER(c_int64),),
         'exec parameters gradients count',
@@ -5005,7 +5006,7 @@ FUNCTIONS = {
         'exec err',
         """Completes on every rank the variables of which a rank holds a part, so that trm_exec_read returns
         them whole: slots with shard_optimizer, all variables of a split graph.
-          errors   NOMEM, those of trm_comm_run
+          errors   NOMEM (also of another rank), those of trm_comm_run
         """),
     'trm_exec_get_parallel_info': (None, (c_void_p, POINTER(trm_parallel_info),),
         'exec out',

@@ -125,7 +125,7 @@ class ExecMethods:
     def gather(self) -> Any:
         """Completes on every rank the variables of which a rank holds a part, so that read() returns
         them whole: slots with shard_optimizer, all variables of a split graph.
-          errors   NOMEM, those of trm_comm_run
+          errors   NOMEM (also of another rank), those of trm_comm_run
         """
         self.check_child()
         call(_c.trm_exec_gather, self.handle)

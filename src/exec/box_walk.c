@@ -156,3 +156,50 @@ void trmi_copy_box(void *whole, const trm_shape *shape, const trmi_box *box, voi
                                      : TRM_UINT8;
     trmi_move_box(&w, whole, part, dtype, !into, TRM_REDUCTION_NONE);
 }
+
+/* Copies bytes begin to end - 1 of a tensor from `others`, or sets them to zero. */
+static void fill_others(char *whole, const char *others, size_t begin, size_t end) {
+    if (others != NULL) {
+        memcpy(whole + begin, others + begin, end - begin);
+    } else {
+        memset(whole + begin, 0, end - begin);
+    }
+}
+
+/* Contract in box_walk.h. A run is what the box has of a row in one piece. No run lies before its
+ * place among the packed ones, so runs that are moved last first overwrite only what was moved. */
+void trmi_complete_box(void *whole, const trm_shape *shape, const trmi_box *box, const void *others,
+                       size_t element) {
+    char *to = whole;
+    int32_t last = shape->rank - 1;
+    size_t inner = element;
+    if (last < 0 || trm_shape_count(shape) == 0) {
+        return;
+    }
+    /* dimensions that the box has whole belong to the elements of the one before them */
+    while (last > 0 && box->end[last] - box->begin[last] == shape->dim[last]) {
+        inner *= (size_t)shape->dim[last--];
+    }
+    const size_t row = (size_t)shape->dim[last] * inner, at = (size_t)box->begin[last] * inner,
+                 run = (size_t)(box->end[last] - box->begin[last]) * inner;
+    int64_t rows = 1, runs = run > 0;
+    for (int32_t d = 0; d < last; d++) {
+        rows *= shape->dim[d];
+        runs *= box->end[d] - box->begin[d];
+    }
+    while (rows-- > 0) {
+        bool inside = runs > 0;
+        int64_t rest = rows;
+        for (int32_t d = last - 1; d >= 0; d--) {
+            inside = inside && rest % shape->dim[d] >= box->begin[d] &&
+                     rest % shape->dim[d] < box->end[d];
+            rest /= shape->dim[d];
+        }
+        const size_t first = (size_t)rows * row;
+        if (inside) {
+            memmove(to + first + at, to + (size_t)--runs * run, run);
+            fill_others(to, others, first + at + run, first + row);
+        }
+        fill_others(to, others, first, inside ? first + at : first + row);
+    }
+}

@@ -30,5 +30,10 @@ void trmi_move_box(const trmi_box_walk *walk, char *a, char *b, trm_dtype dtype,
 /* Copies the part `box` out of (or, with `into`, into) a whole tensor in plain layout. */
 void trmi_copy_box(void *whole, const trm_shape *shape, const trmi_box *box, void *part,
                    size_t element, bool into);
+/* Completes a whole tensor in plain layout in place: `whole` begins with the packed part `box`,
+ * which is moved to its place; the other elements are copied from the whole tensor `others` (NULL:
+ * zeros). Takes no memory. */
+void trmi_complete_box(void *whole, const trm_shape *shape, const trmi_box *box, const void *others,
+                       size_t element);
 
 #endif

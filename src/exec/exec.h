@@ -231,6 +231,9 @@ int32_t trmi_exec_input_index(const trm_exec *exec, const char *name);
 void trmi_exec_set_flag(trm_exec *exec, trmi_exec_flag which, bool raised);
 bool trmi_exec_flagged(const trm_exec *exec, trmi_exec_flag which);
 void trmi_exec_forget_flags(trm_exec *exec);
+/* Tells the other ranks why this rank leaves a collective out: theirs then fails with this cause.
+ * Without ranks a no-op. */
+void trmi_exec_abort(const trm_exec *exec, const trm_error *cause);
 /* Returns whether each rank keeps this variable to itself (trm_parallel_options.layerwise). */
 bool trmi_exec_is_layerwise(const trm_exec *exec, int32_t index);
 /* distributed/ranks.c: adds the options of parallel training that all ranks must have in common to

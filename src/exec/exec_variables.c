@@ -331,30 +331,23 @@ static void read_whole(const trm_exec *exec, int32_t index, void *data) {
     }
 }
 
-/* Contract in trireme/exec.h. This rank's own part in `wholes` may be older than the arena, and is
- * copied again. */
+/* Contract in trireme/exec.h. Takes no memory, because a caller would not learn that it is missing.
+ * This rank's own part in `wholes` may be older than the arena, and is copied again. */
 void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
     TRMI_NEED_OR(, NULL, exec, data);
     if (!has_variable(exec, index)) {
         return;
     }
-    const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
     if (trmi_exec_is_elsewhere(exec, index)) {
         read_whole(exec, index, data);
         return;
     }
-    if (leaf == NULL) {
-        read_part(exec, index, data);
-        return;
+    read_part(exec, index, data);
+    const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
+    if (leaf != NULL) {
+        trmi_complete_box(data, &leaf->global, &leaf->box, exec->wholes[index],
+                          trm_dtype_bytes(exec->variables[index].dtype));
     }
-    read_whole(exec, index, data);
-    size_t element = trm_dtype_bytes(exec->variables[index].dtype);
-    void *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * element);
-    if (part != NULL) { /* this rank's part may have changed since the gather */
-        read_part(exec, index, part);
-        trmi_copy_box(data, &leaf->global, &leaf->box, part, element, true);
-    }
-    trmi_free(part);
 }
 
 /* Contract in trireme/exec.h. Of a cut variable the box of this rank is taken from the whole one;
@@ -434,6 +427,30 @@ static void write_own_gradient(const trm_exec *exec, int32_t parameter, float *d
     }
 }
 
+/* Puts a variable or its gradient together; an error names the variable. */
+static trm_status gather_named(trm_exec *exec, int32_t index, const void *part, void *whole,
+                               trm_error *why) {
+    const char *name = exec->variables[index].name;
+    trm_status status = trmi_distribution_gather(exec, index, part, whole, why);
+    if (status != TRM_OK && strstr(why->message, name) == NULL) {
+        trmi_error_append(why, " while gathering %.60s", name);
+    }
+    return status;
+}
+
+/* Ends a collective with its status. The other ranks learn of an error: they would wait for what
+ * this rank has not sent. */
+static trm_status end_gather(const trm_exec *exec, trm_status status, const trm_error *why,
+                             trm_error *err) {
+    if (status != TRM_OK) {
+        trmi_exec_abort(exec, why);
+        if (err != NULL) {
+            *err = *why;
+        }
+    }
+    return status;
+}
+
 /* Contract in trireme/exec.h. A gradient has one of four forms: rows by id (sparse), never
  * written (a frozen parameter), a part of a cut parameter, or an array in the arena. */
 trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, trm_error *err) {
@@ -448,8 +465,10 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
             index, has_variable(exec, index) ? exec->variables[index].name : "none");
     }
     TRMI_TRY(trmi_exec_check_gradients(exec, err));
+    trm_error why;
+    trm_status status = TRM_OK;
     float *part = NULL; /* of a cut parameter */
-    for (int32_t i = 0; i < p->params_count; i++) {
+    for (int32_t i = 0; status == TRM_OK && i < p->params_count; i++) {
         const trmi_param *param = &p->params[i];
         if (param->param_buffer != exec->variable_buffers[index]) {
             continue;
@@ -460,17 +479,20 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
         } else if (param->grad_buffer == 0 && param->factor_left == 0) {
             memset(data, 0, (size_t)trm_shape_count(&exec->variables[index].shape) * sizeof *data);
         } else if (leaf != NULL) {
-            TRMI_TRY(TRMI_NEW(err, part, (size_t)trmi_box_count(&leaf->box),
-                              "to gather a gradient of %s", leaf->name));
-            write_own_gradient(exec, i, part);
+            status = TRMI_NEW(&why, part, (size_t)trmi_box_count(&leaf->box),
+                              "to gather a gradient of %s", leaf->name);
+            if (status == TRM_OK) {
+                write_own_gradient(exec, i, part);
+            }
         } else {
             write_own_gradient(exec, i, data);
         }
     }
-    trm_status status =
-        trmi_distribution_gather((trm_exec *)(uintptr_t)exec, index, part, data, err);
+    if (status == TRM_OK) {
+        status = gather_named((trm_exec *)(uintptr_t)exec, index, part, data, &why);
+    }
     trmi_free(part);
-    TRMI_TRY(status);
+    TRMI_TRY(end_gather(exec, status, &why, err));
     /* The arenas hold gradients times the loss scale. */
     double unscale = trmi_exec_unscale(exec);
     int64_t count = trm_shape_count(&exec->variables[index].shape);
@@ -482,7 +504,7 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
 
 /* Puts a variable together in exec->wholes, where this rank has a part of it or nothing, and
  * trm_exec_read finds it. A stage that has all of it takes part, because others have nothing. */
-static trm_status gather_variable(trm_exec *exec, int32_t index, trm_error *err) {
+static trm_status gather_variable(trm_exec *exec, int32_t index, trm_error *why) {
     const trm_variable *v = &exec->variables[index];
     const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
     size_t element = trm_dtype_bytes(v->dtype);
@@ -495,13 +517,13 @@ static trm_status gather_variable(trm_exec *exec, int32_t index, trm_error *err)
         exec->wholes[index] = whole;
     }
     trm_status status = whole == NULL || (leaf != NULL && part == NULL)
-                            ? TRMI_NO_MEMORY(err, "to gather %s", v->name)
+                            ? TRMI_NO_MEMORY(why, "to gather %s", v->name)
                             : TRM_OK;
     if (status == TRM_OK) {
         if (!trmi_exec_is_elsewhere(exec, index)) {
             read_part(exec, index, part != NULL ? part : whole);
         }
-        status = trmi_distribution_gather(exec, index, part, whole, err);
+        status = gather_named(exec, index, part, whole, why);
     }
     trmi_free(part);
     if (!keeps) {
@@ -513,11 +535,12 @@ static trm_status gather_variable(trm_exec *exec, int32_t index, trm_error *err)
 /* Contract in trireme/exec.h. Without stages a variable that is not cut is whole on every rank. */
 trm_status trm_exec_gather(trm_exec *exec, trm_error *err) {
     TRMI_NEED(err, exec);
-    TRMI_TRY(trmi_distribution_publish(exec, true, err));
-    for (int32_t i = 0; i < exec->variables_count; i++) {
+    trm_error why;
+    trm_status status = trmi_distribution_publish(exec, true, &why);
+    for (int32_t i = 0; status == TRM_OK && i < exec->variables_count; i++) {
         if (exec->program->staged != NULL || trmi_exec_cut_of(exec, i) != NULL) {
-            TRMI_TRY(gather_variable(exec, i, err));
+            status = gather_variable(exec, i, &why);
         }
     }
-    return TRM_OK;
+    return end_gather(exec, status, &why, err);
 }

@@ -131,6 +131,15 @@ bool trmi_exec_flagged(const trm_exec *exec, trmi_exec_flag which) {
            trmi_parallel_of(exec)->agreed->flags[which] > 0;
 }
 
+/* Contract in exec.h. The ways of a stage see its ranks only, a pipeline sees all. */
+void trmi_exec_abort(const trm_exec *exec, const trm_error *cause) {
+    const trmi_stages *stages = trmi_stages_of(exec);
+    const trmi_parallel *p = trmi_parallel_of(exec);
+    if (stages != NULL || p != NULL) {
+        trm_comm_abort(stages != NULL ? stages->world : p->comm, cause);
+    }
+}
+
 /* Contract in exec.h. Forgets the own requests, and what the ranks have agreed on. */
 void trmi_exec_forget_flags(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
