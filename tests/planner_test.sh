@@ -211,6 +211,11 @@ expect 2 "which do not divide a batch of 8" plan mlp --batch-size 4 -n 2 --links
 expect 0 "n 100%" plan mlp --batch-size 4 -n 2 --links guess --no-measure --deterministic strict
 echo "no plan" >"$dir/bad"
 expect 3 "$dir/bad: line 1: found 'no plan', expected trireme-plan 1" plan mlp --batch-size 4 -n 2 --plan "$dir/bad" --links guess
+# a damaged plan has one exit code, whether ranks of this machine measure, train or compare, or nothing runs
+for command in "plan mlp --batch-size 4 -n 2" "plan mlp --batch-size 4 -n 2 --dry-run" "verify mlp -n 2" \
+    "train mlp --data synth --batch-size 4 -n 2 --steps 1 --parallel-mode semi_auto_parallel"; do
+    expect 3 "$dir/bad: line 1: found 'no plan'" $command --plan "$dir/bad"
+done
 printf 'trireme-plan 1\nmesh 2\nop nobody n\n' >"$dir/bad"
 expect 2 "'nobody', which this graph does not have" plan mlp --batch-size 4 -n 2 --plan "$dir/bad" --links guess --no-measure
 expect 2 "the plan was made for graph" plan mlp --classes 1000 --batch-size 4 --plan "$dir/plan" --links guess --no-measure

@@ -260,6 +260,14 @@ static trm_status run_planner(app_context *app, trm_error *err) {
     return status;
 }
 
+/* Checks the file of --plan before ranks are started, so that an error is reported once, with the
+ * exit code of a bad file.
+ *   errors  those of trm_plan_read */
+static trm_status check_given(const app_options *o, trm_error *err) {
+    trm_plan_info info;
+    return o->plan_given != NULL ? trm_plan_read(o->plan_given, &info, NULL, err) : TRM_OK;
+}
+
 /* Runs `plan` with -n, --mesh or --plan. The planner runs on ranks where they measure, or where
  * --validate runs the plans. */
 int app_run_planner(app_context *app) {
@@ -267,7 +275,10 @@ int app_run_planner(app_context *app) {
     bool launched = false;
     int code = 0;
     int64_t ranks = ranks_of(&app->o);
-    trm_status status = TRM_OK;
+    trm_status status = check_given(&app->o, &err);
+    if (status != TRM_OK) {
+        return app_report(&err);
+    }
     if (app->o.dry_run) {
         return app_dry_run_model(app, "nothing was measured or searched");
     }
@@ -325,6 +336,7 @@ int app_run_simulate(app_context *app) {
     if (status == TRM_OK && app->o.plan_mesh == NULL && !app_given(&app->parsed, "n")) {
         status = app_fail(&err, TRM_INVALID, "simulate: --mesh 64x8 (or -n 512) expected");
     }
+    status = status == TRM_OK ? check_given(&app->o, &err) : status;
     if (status == TRM_OK && app->o.dry_run) {
         return app_dry_run_model(app, "nothing was searched or simulated");
     }
