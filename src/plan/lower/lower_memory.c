@@ -150,19 +150,34 @@ static void place_parameters(trm_program *p) {
 
 /* ---- scratch ---- */
 
-/* From that many bytes on a step's scratch lies among the activations, for the time of the step:
- * memory that no other step would use for its scratch is then free for values of other steps. Less
- * is SCRATCH, which steps find in the caches. */
-enum { OWN_SCRATCH = 32 << 20 };
+/* From OWN_SCRATCH bytes on a step's scratch lies among the activations, for the time of the step:
+ * memory that no other step would use for its scratch is then free for values of other steps. So
+ * does scratch from ALONE_SCRATCH bytes on that is ALONE times that of any other step. Less is
+ * SCRATCH, which steps find in the caches. */
+enum { OWN_SCRATCH = 32 << 20, ALONE_SCRATCH = 2 << 20, ALONE = 4 };
 
-/* Gets the scratch of all steps from the back-end, and gives large ones buffers. Aliases must be
- * known: a step in place may need other scratch. */
-static trm_status add_scratch(trm_program *p, const trmi_target *target, trm_error *err) {
-    int64_t shared = 0, capacity = p->buffers_count;
+/* Gets the scratch of all steps from the back-end. Returns from how many bytes on it lies among the
+ * activations. */
+static int64_t ask_scratch(trm_program *p, const trmi_target *target) {
+    int64_t most = 0, second = 0; /* of those below OWN_SCRATCH */
     for (int32_t i = 0; i < p->steps_count && target->scratch != NULL; i++) {
         trmi_step *step = &p->steps[i];
         step->scratch_bytes = target->scratch(target->context, p, step);
         if (step->scratch_bytes < OWN_SCRATCH) {
+            second = trmi_max_i64(second, trmi_min_i64(most, step->scratch_bytes));
+            most = trmi_max_i64(most, step->scratch_bytes);
+        }
+    }
+    return most >= ALONE_SCRATCH && most >= ALONE * second ? most : OWN_SCRATCH;
+}
+
+/* Gives scratch that lies among the activations buffers, and finds the bytes of SCRATCH. Aliases
+ * must be known: a step in place may need other scratch. */
+static trm_status add_scratch(trm_program *p, const trmi_target *target, trm_error *err) {
+    int64_t shared = 0, capacity = p->buffers_count, own = ask_scratch(p, target);
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        trmi_step *step = &p->steps[i];
+        if (step->scratch_bytes < own) {
             shared = trmi_max_i64(shared, step->scratch_bytes);
             continue;
         }
