@@ -28,9 +28,16 @@ import time
 PHASES = ("start", "rendezvous", "first step", "middle", "checkpoint", "end")
 
 
-def rings():
-    """Return the shared memory of servers and workers; other tests of this machine use their own names."""
-    return [path for path in glob.glob("/dev/shm/*trireme*") if "fault" not in path]
+def shared_names(pids):
+    """Return the files in /dev/shm that these processes have mapped."""
+    names = set()
+    for pid in pids:
+        try:
+            lines = open(f"/proc/{pid}/maps").read().split("\n")
+        except OSError:
+            continue
+        names |= {words[5] for words in (line.split(maxsplit=5) for line in lines) if words[5:] and words[5].startswith("/dev/shm/")}
+    return names
 
 
 def processes(output):
@@ -76,8 +83,15 @@ class Job:
                 "--ps", str(args.ps), "--mode", args.mode, "--lend", args.lend, "--evaluator", "--output", self.output, "--restarts", "5",
                 "--save-every-steps", str(max(1, self.steps // 8)), "--log-every", "1", "--json"] + ["--hybrid"] * args.hybrid
         self.begin = time.time()
+        self.shared = set() # files in /dev/shm that a process of the job has had, at any time when it was looked at
         self.process = subprocess.Popen(line, cwd=self.folder, stdout=open(self.log, "w"), stderr=open(self.log + ".err", "w"),
                                         env=dict(os.environ, OMP_NUM_THREADS="1"))
+
+    def look(self):
+        """Return the processes of the roles; note the shared memory of all."""
+        roles, all_of = processes(self.output)
+        self.shared |= shared_names(all_of)
+        return roles
 
     def step(self):
         return max([e["global_step"] for e in events(self.log) if e.get("event") == "step"], default=0)
@@ -97,7 +111,7 @@ class Job:
     def kill(self, role, phase):
         """Kill the role; return the seconds after which it was killed, or None if the job ended before."""
         while self.process.poll() is None and time.time() - self.begin < self.args.limit:
-            pid = processes(self.output)[0].get(role)
+            pid = self.look().get(role)
             if pid is not None and self.reached(phase, role):
                 os.kill(pid, signal.SIGKILL)
                 return time.time() - self.begin
@@ -106,9 +120,12 @@ class Job:
 
     def finish(self):
         """Return the results of the job, or the reason why it has none."""
-        try:
-            code = self.process.wait(self.args.limit)
-        except subprocess.TimeoutExpired:
+        end = time.time() + self.args.limit
+        while self.process.poll() is None and time.time() < end:
+            self.look()
+            time.sleep(0.05)
+        code = self.process.poll()
+        if code is None:
             for pid in processes(self.output)[1]: # its own processes only: the output folder is this script's
                 os.kill(pid, signal.SIGKILL)
             self.process.wait()
@@ -122,6 +139,10 @@ class Job:
         if self.args.hybrid:
             return (evaluations[-1]["auc"], self.row_updates("embedding.weight"), self.row_updates("wide.weight")), ""
         return (evaluations[-1]["auc"], done[-1]["least_updates"], done[-1]["most_updates"]), ""
+
+    def left(self):
+        """Return what the job has left behind: processes and files in /dev/shm."""
+        return [f"process {pid}" for pid in processes(self.output)[1]] + sorted(name for name in self.shared if os.path.exists(name))
 
     def failures(self):
         """Return the errors of roles that ended by themselves: the launcher restarts them, so the results of most jobs do not show them."""
@@ -174,11 +195,10 @@ def main():
         for role in args.roles.split(","):
             for phase in args.phases.split(","):
                 number += 1
-                shared = set(rings())
                 job = Job(args, work, f"job{number}")
                 killed = job.kill(role, phase)
                 found, why = job.finish()
-                left = [f"process {pid}" for pid in processes(job.output)[1]] + sorted(set(rings()) - shared)
+                left = job.left()
                 good = found is not None and abs(found[0] - mean) <= 0.0005 and not left
                 failures = job.failures()
                 good = good and not failures and killed is not None and (found[1] == found[2] if lent else found[1:] == wanted)
