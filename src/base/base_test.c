@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/element.h"
 #include "base/format/half.h"
+#include "base/format/utf8.h"
 #include "base/hash/hash_index.h"
 #include "base/kept_mappings.h"
 #include "base/log.h"
@@ -266,6 +267,35 @@ static void json_text_is_escaped_and_exact(void **state) {
     assert_true(text.failed);
     trmi_alloc_fail_after(0);
     trmi_text_free(&text);
+}
+
+/* The results are those of Python's bytes.decode(errors="replace"), R standing for U+FFFD. The
+ * first text is the example of Unicode 15, table 3-8. */
+static void what_is_no_utf8_is_replaced_as_unicode_says(void **state) {
+    static const struct {
+        const char *text, *expected;
+    } cases[] = {
+        {"\x61\xf1\x80\x80\xe1\x80\xc2\x62\x80\x63\x80\xbf\x64", "aRRRbRcRRd"},
+        {"\xc0\xaf\xed\xa0\x80\xe2\x82", "RRRRRR"},
+        {"\xe0\x9f\x80|\xe0\xa0|\xf0\x8f\x80|\xf0\x90\x80", "RRR|R|RRR|R"},
+        {"\xf4\x90\x80\x80|\xf4\x8f\xbf|\xf5\x80\x80\x80|\xfe\xff", "RRRR|R|RRRR|RR"},
+        {"\xe2\x82\xe2\x82\xac\xf0\x9f\x98\xf0\x9f\x98\x80\xc3", "R\xe2\x82\xacR\xf0\x9f\x98\x80R"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        trmi_text text = {0}, expected = {0};
+        trmi_text_json_string(&text, cases[i].text);
+        trmi_text_append(&expected, "\"", 1);
+        for (const char *c = cases[i].expected; *c != '\0'; c++) {
+            trmi_text_append(&expected, *c == 'R' ? "\xEF\xBF\xBD" : c, *c == 'R' ? 3 : 1);
+        }
+        trmi_text_append(&expected, "\"", 1);
+        assert_string_equal(text.data, expected.data);
+        trmi_text_free(&text);
+        trmi_text_free(&expected);
+    }
+    assert_int_equal(trmi_utf8_invalid_length("", 0), 0);
+    assert_int_equal(trmi_utf8_length("", 0), 0);
 }
 
 static void amounts_of_memory_have_units_and_three_digits(void **state) {
@@ -585,6 +615,7 @@ int main(void) {
         cmocka_unit_test(halves_round_trip),
         cmocka_unit_test(elements_of_every_type),
         cmocka_unit_test(json_text_is_escaped_and_exact),
+        cmocka_unit_test(what_is_no_utf8_is_replaced_as_unicode_says),
         cmocka_unit_test(amounts_of_memory_have_units_and_three_digits),
         cmocka_unit_test(groups_of_numbers_have_the_bits_of_blocks),
         cmocka_unit_test(arena_is_aligned_and_zeroed),

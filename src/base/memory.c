@@ -351,7 +351,7 @@ void trmi_text_json_string(trmi_text *text, const char *value) {
         int length = trmi_utf8_length(s, (size_t)(end - s));
         if (length == 0) {
             trmi_text_append(text, "\xEF\xBF\xBD", 3);
-            s++;
+            s += trmi_utf8_invalid_length(s, (size_t)(end - s));
         } else if (*s == '"' || *s == '\\') {
             trmi_text_printf(text, "\\%c", *s++);
         } else if ((unsigned char)*s < 0x20) {

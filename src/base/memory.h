@@ -116,7 +116,8 @@ void trmi_text_printf(trmi_text *text, const char *format, ...) TRM_PRINTF(2, 3)
 void trmi_text_append(trmi_text *text, const char *data, size_t length);
 /* Returns whether a string ends with another one. */
 bool trmi_ends_with(const char *text, const char *end);
-/* Appends a JSON string with quotes and escapes; invalid UTF-8 becomes U+FFFD. */
+/* Appends a JSON string with quotes and escapes; invalid UTF-8 becomes U+FFFD
+ * (trmi_utf8_invalid_length). */
 void trmi_text_json_string(trmi_text *text, const char *value);
 /* Appends a JSON number that reads back to the same double; NaN and infinities become null. */
 void trmi_text_json_number(trmi_text *text, double value);

@@ -43,11 +43,15 @@ static void print_lines(void) {
     app_tell(APP_RESULT, NULL, NULL, app_int("n", 2, "n %d"));
 }
 
-/* Prints sequences of 2, 3 and 4 bytes, then one in too many bytes, a surrogate, and a cut one. */
+/* Prints sequences of 2, 3 and 4 bytes, then one in too many bytes, a surrogate, and a cut one;
+ * then cut ones of each length, and those whose second byte does not fit. */
 static void print_names(void) {
     app_tell(APP_RESULT, NULL, NULL,
              app_text("valid", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", NULL));
     app_tell(APP_RESULT, NULL, NULL, app_text("wrong", "\xc0\xaf\xed\xa0\x80\xe2\x82", NULL));
+    app_tell(APP_RESULT, NULL, NULL,
+             app_text("cut", "\xf1\x80\x80\xe1\x80\xc2|\xf0\x9f\x98|\xf4\x8f\xbf|\xe0\xa0", NULL),
+             app_text("second", "\xe0\x9f\x80|\xf0\x8f\x80|\xf4\x90\x80|\xf5\x80", NULL));
 }
 
 /* Returns what `print` writes to stdout. */
@@ -88,7 +92,11 @@ static void json_has_all_values_with_their_types(void **state) {
 static void json_is_utf8(void **state) {
     assert_string_equal(capture_stdout(print_names, true),
                         "{\"valid\":\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"}\n"
-                        "{\"wrong\":\"\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\"}\n");
+                        "{\"wrong\":\"\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\"}\n"
+                        /* as Python's bytes.decode(errors="replace") */
+                        "{\"cut\":\"\\ufffd\\ufffd\\ufffd|\\ufffd|\\ufffd|\\ufffd\","
+                        "\"second\":\"\\ufffd\\ufffd\\ufffd|\\ufffd\\ufffd\\ufffd|"
+                        "\\ufffd\\ufffd\\ufffd|\\ufffd\\ufffd\"}\n");
 }
 
 static void each_text_is_whole_lines(void **state) {

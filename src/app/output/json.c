@@ -3,42 +3,40 @@
  * it while the main thread writes a report. */
 #include "app/output/json.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 
 /* ---- strings --------------------------------------------------------------------------------- */
 
-/* Returns the bytes of the UTF-8 sequence at `s`; 0 if it is not valid. Jansson decides: it makes
- * strings of valid UTF-8 only. */
+/* Returns the bytes of the UTF-8 sequence at `s`; negative where it is not valid: the bytes that a
+ * valid one could begin with, at least one (Unicode's maximal subparts, RFC 3629). The NUL at the
+ * end of a text continues no sequence. */
 static int measure_sequence(const unsigned char *s) {
-    for (int n = 1; n <= 4 && s[n - 1] != '\0'; n++) {
-        json_t *one = json_stringn((const char *)s, (size_t)n);
-        if (one != NULL) {
-            json_decref(one);
-            return n;
-        }
+    const int length = s[0] < 0x80                   ? 1
+                       : s[0] >= 0xC2 && s[0] < 0xE0 ? 2
+                       : s[0] >= 0xE0 && s[0] < 0xF0 ? 3
+                       : s[0] >= 0xF0 && s[0] < 0xF5 ? 4
+                                                     : 0;
+    /* the second byte shows overlong forms, surrogates and what is beyond U+10FFFF */
+    unsigned least = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80;
+    unsigned most = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF;
+    int n = 1;
+    for (; n < length && s[n] >= least && s[n] <= most; n++) {
+        least = 0x80;
+        most = 0xBF;
     }
-    return 0;
-}
-
-/* Returns whether a text is UTF-8 as a whole, as nearly all are. */
-static bool is_utf8(const char *value) {
-    json_t *whole = json_string(value);
-    json_decref(whole);
-    return whole != NULL;
+    return n == length ? n : -n;
 }
 
 /* Contract in json.h. Bytes that are not UTF-8 become U+FFFD, because JSON must be UTF-8. */
 void app_put_json_string(FILE *to, const char *value) {
     const unsigned char *s = (const unsigned char *)value;
-    const bool valid = is_utf8(value);
     fputc('"', to);
     while (*s != '\0') {
-        int n = valid || *s < 0x80 ? 1 : measure_sequence(s);
-        if (n == 0) {
+        int n = measure_sequence(s);
+        if (n < 0) {
             fputs("\\ufffd", to);
-            n = 1;
+            n = -n;
         } else if (*s == '"' || *s == '\\') {
             fprintf(to, "\\%c", *s);
         } else if (*s < 0x20) {

@@ -16,7 +16,8 @@ char *app_object_of(const app_value *values);
  * comma is needed; it becomes false. */
 void app_put_json_member(FILE *json, bool *first, const app_value *value);
 void app_put_json_key(FILE *json, bool *first, const char *key);
-/* Writes a JSON string with quotes and escapes. A byte that is not UTF-8 becomes U+FFFD. */
+/* Writes a JSON string with quotes and escapes. Bytes that are not UTF-8 become U+FFFD: one for as
+ * many as a valid sequence could begin with. */
 void app_put_json_string(FILE *to, const char *value);
 
 #endif

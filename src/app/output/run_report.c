@@ -38,7 +38,7 @@ static json_t *json_whole_number(double value) {
     return fabs(value) < 9e18 ? json_integer((json_int_t)value) : json_null();
 }
 
-/* Returns a text; null for NULL. A byte that is not UTF-8 (names of files have any) is U+FFFD. */
+/* Returns a text; null for NULL. What is not UTF-8 (names of files have any bytes) is U+FFFD. */
 static json_t *json_text(const char *value) {
     json_t *text = value != NULL ? json_string(value) : json_null();
     char *quoted = NULL;

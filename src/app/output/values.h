@@ -77,7 +77,7 @@ static inline app_value app_int(const char *key, int64_t value, const char *form
 static inline app_value app_real(const char *key, double value, const char *format) {
     return (app_value){APP_VALUE_REAL, key, format, {.real = value}, 0};
 }
-/* Returns a text. In JSON NULL becomes null, and a byte that is not UTF-8 U+FFFD. */
+/* Returns a text. In JSON NULL becomes null, and what is not UTF-8 U+FFFD. */
 static inline app_value app_text(const char *key, const char *value, const char *format) {
     return (app_value){APP_VALUE_TEXT, key, format, {.text = value}, 0};
 }
