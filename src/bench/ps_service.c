@@ -96,7 +96,7 @@ static trm_status connect_worker(service *s, int32_t worker, trm_ps_client **out
 /* Declares the tables to the server of a client. */
 static trm_status declare_tables(service *s, trm_ps_client *client, trm_error *err) {
     for (int f = 0; f < FIELDS; f++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "field-%d", f);
         trm_table_options t = {.name = name,
                                .width = WIDTH,
@@ -357,7 +357,11 @@ static trm_status disk_rate(const char *folder, int64_t bytes, double *write_rat
                             double *read_seconds, trm_error *err) {
     enum { PIECE = 1 << 20 };
     char path[400];
-    snprintf(path, sizeof path, "%s/bench-plain", folder);
+    const int length = snprintf(path, sizeof path, "%s/bench-plain", folder);
+    if (length < 0 || (size_t)length >= sizeof path) {
+        return TRMI_FAIL(err, TRM_INVALID, "%.60s...: a path of less than %zu letters expected",
+                         folder, sizeof path - strlen("/bench-plain"));
+    }
     uint8_t *piece = trmi_alloc(PIECE);
     int fd = piece == NULL ? -1 : open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) {

@@ -135,26 +135,24 @@ trm_status trmi_group_poison(const trmi_group *group, trm_error *cause, trm_erro
 
 /* Writes "rank 3" or "ranks 1, 2, ..." for the missing members; "its peers" if they are unknown. */
 static void list_missing(const trmi_group *group, const bool *missing, char *text, size_t size) {
-    size_t used = 0;
-    int32_t total = 0;
-    text[0] = '\0';
+    int32_t total = 0, listed = 0;
     for (int32_t i = 0; missing != NULL && i < group->size; i++) {
-        if (missing[i]) {
-            total++;
-            if (used + 12 < size) {
-                used += (size_t)snprintf(text + used, size - used, "%s%d", used > 0 ? ", " : "",
-                                         group->members[i]);
-            } else if (used + 4 < size) {
-                used += (size_t)snprintf(text + used, size - used, "...");
-            }
-        }
+        total += missing[i];
     }
-    if (total == 0) {
-        snprintf(text, size, "its peers");
-    } else {
-        char list[64];
-        snprintf(list, sizeof list, "%s", text);
-        snprintf(text, size, "rank%s %s", total > 1 ? "s" : "", list);
+    size_t used = (size_t)snprintf(text, size, "%s",
+                                   total == 0  ? "its peers"
+                                   : total > 1 ? "ranks "
+                                               : "rank ");
+    for (int32_t i = 0; listed < total && i < group->size; i++) {
+        if (!missing[i]) {
+            continue;
+        }
+        if (used + sizeof ", 2147483647, ..." > size) {
+            snprintf(text + used, size - used, ", ...");
+            break;
+        }
+        used += (size_t)snprintf(text + used, size - used, "%s%d", listed++ > 0 ? ", " : "",
+                                 group->members[i]);
     }
 }
 

@@ -23,7 +23,7 @@
 /* NumPy's types and their equivalents. TRM_DTYPE_NONE marks types that can be listed but not
  * read. */
 static const struct {
-    const char *descr; /* without the byte order */
+    char descr[4]; /* without the byte order */
     int64_t bytes;
     trm_dtype dtype;
 } types[] = {{"f4", 4, TRM_FLOAT32},    {"f8", 8, TRM_FLOAT64},     {"f2", 2, TRM_FLOAT16},
@@ -49,7 +49,7 @@ static trm_status take_descr(const char *descr, const char *what, trmi_npy *out,
     }
     for (int i = 0; i < TYPE_COUNT; i++) {
         if ((descr[0] == '<' || descr[0] == '|') && strcmp(descr + 1, types[i].descr) == 0) {
-            snprintf(out->descr, sizeof out->descr, "%s", descr);
+            snprintf(out->descr, sizeof out->descr, "%c%s", descr[0], types[i].descr);
             out->dtype = types[i].dtype;
             out->item_bytes = types[i].bytes;
             return TRM_OK;
