@@ -127,7 +127,9 @@ vit|--lora r=2|another network
 servers|--mode async|servers synchronous -> asynchronous
 servers|--mode staleness=2|servers synchronous -> staleness 2
 servers|--hybrid|servers synchronous -> synchronous, tables only
-servers|--tables optimizer=ftrl|rule 7; server 0 has it with width 16, rule 3
+servers|--tables optimizer=ftrl|optimizer ftrl declared; server 0 has it with adagrad
+servers|--tables max-rows=20|expiry.max_rows 20 declared; server 0 has it with 0
+servers|--learning-rate 0.5|learning_rate 0.5 declared; server 0 has it with
 servers|--mode async --staleness-aware|servers synchronous -> asynchronous, rate by staleness
 servers|-n 2 --batch-size 16 --backup-workers 1|servers synchronous -> synchronous, 1 needed
 "

@@ -367,11 +367,11 @@ TRM_API void trm_ps_client_destroy(trm_ps_client *client);
 /* Returns the number of this worker's next batch: after a restart, after those that the servers
  * have received. */
 TRM_API int64_t trm_ps_client_next_batch(const trm_ps_client *client);
-/* Declares a table on all servers. Workers declare the same tables in the same order. Of a table
- * that is there, the servers compare width, type, seed, staleness, placement and the kinds of rule,
- * initial values and admission; the other options are those of the first declaration.
+/* Declares a table on all servers. Workers declare the same tables in the same order, with the same
+ * options, and so does a job that is resumed (only its staleness may be another one): a table that
+ * is there keeps its options, and the servers name one that is declared differently.
  *   param    table: its number, written
- *   errors   INVALID (options; another worker has declared it differently), those of
+ *   errors   INVALID (options; one differs from those that the table has), those of
  *            trm_ps_pull_wait */
 TRM_API TRM_MUST_USE trm_status trm_ps_client_table(trm_ps_client *client,
                                                     const trm_table_options *options,

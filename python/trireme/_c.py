@@ -5686,11 +5686,11 @@ FUNCTIONS = {
         """),
     'trm_ps_client_table': (c_int, (c_void_p, POINTER(trm_table_options), POINTER(c_int32), POINTER(trm_error),),
         'client options table err',
-        """Declares a table on all servers. Workers declare the same tables in the same order. Of a table
-        that is there, the servers compare width, type, seed, staleness, placement and the kinds of rule,
-        initial values and admission; the other options are those of the first declaration.
+        """Declares a table on all servers. Workers declare the same tables in the same order, with the same
+        options, and so does a job that is resumed (only its staleness may be another one): a table that
+        is there keeps its options, and the servers name one that is declared differently.
           param    table: its number, written
-          errors   INVALID (options; another worker has declared it differently), those of
+          errors   INVALID (options; one differs from those that the table has), those of
                    trm_ps_pull_wait
         """),
     'trm_ps_client_cache': (c_int, (c_void_p, c_int32, c_int64, POINTER(trm_error),),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables that are declared while a shard still has a push to finish: the server answers others
- * meanwhile, and two declarations of one table give one number. */
+ * meanwhile, and two declarations of one table give one number. A table that two workers declare
+ * differently is refused, with the name of the option. */
 #include "servers.h"
 
 #include "base/error.h"
@@ -129,8 +130,94 @@ static void a_table_waits_for_a_push_without_the_front(void **state) {
     trm_ps_server_stop(server);
 }
 
+/* ---- options --------------------------------------------------------------------------------- */
+
+static const trm_table_options usual = {
+    .name = "rows",
+    .width = WIDTH,
+    .seed = 7,
+    .learning_rate = 0.1,
+    .optimizer = {.kind = TRM_LAZY_ADAM, .beta1 = 0.8},
+    .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 0.5f},
+    .admission = {.kind = TRM_ADMIT_COUNT},
+    .expiry = {.max_rows = 1000},
+    .placement = {.kind = TRM_PLACE_ROUND_ROBIN, .parts = 2, .rows = 100}};
+
+/* Declares the table with one option changed, and expects that the server names it. */
+#define CHECK_REFUSED(option, value, says)                                                         \
+    do {                                                                                           \
+        trm_table_options changed_ = usual;                                                        \
+        changed_.option = (value);                                                                 \
+        CHECK_FAILS(trm_ps_client_table(client[1], &changed_, &table, &err), TRM_INVALID, err,     \
+                    "'rows': " says);                                                              \
+    } while (0)
+
+static void an_option_that_differs_is_named(void **state) {
+    trm_error err;
+    int32_t table;
+    (void)state;
+    server = server_start((trm_ps_server_options){.shards = SHARDS, .workers = 2});
+    for (int n = 0; n < 2; n++) {
+        const trm_ps_client_options o = {
+            .local = &server, .servers = 1, .worker = n, .ring_bytes = 1 << 18};
+        CHECK_OK(trm_ps_client_create(&o, &client[n], &err), err);
+    }
+    CHECK_OK(trm_ps_client_table(client[0], &usual, &table, &err), err);
+    CHECK_REFUSED(width, 3, "width 3 declared; server 0 has it with 2");
+    CHECK_REFUSED(dtype, TRM_BFLOAT16, "dtype bfloat16 declared; server 0 has it with float32");
+    CHECK_REFUSED(optimizer.kind, TRM_ADAM, "optimizer adam declared; server 0 has it with lazy_");
+    CHECK_REFUSED(learning_rate, 0.2, "learning_rate 0.2 declared; server 0 has it with 0.1:");
+    CHECK_REFUSED(learning_rate, 0.1000001, "learning_rate 0.10000009");
+    CHECK_REFUSED(optimizer.momentum, 0.5, "optimizer.momentum 0.5 declared; server 0 has it with");
+    CHECK_REFUSED(optimizer.beta1, 0.9, "optimizer.beta1 0.9");
+    CHECK_REFUSED(optimizer.beta2, 0.9, "optimizer.beta2 0.9");
+    CHECK_REFUSED(optimizer.epsilon, 1e-6, "optimizer.epsilon 1e-06");
+    CHECK_REFUSED(optimizer.weight_decay, 0.01, "optimizer.weight_decay 0.01");
+    CHECK_REFUSED(optimizer.decoupled, true, "optimizer.decoupled on");
+    CHECK_REFUSED(optimizer.initial_accumulator, 0.1, "optimizer.initial_accumulator 0.1");
+    CHECK_REFUSED(optimizer.l1, 0.1, "optimizer.l1 0.1");
+    CHECK_REFUSED(optimizer.l2, 0.1, "optimizer.l2 0.1");
+    CHECK_REFUSED(optimizer.beta, 1, "optimizer.beta 1");
+    CHECK_REFUSED(seed, 8, "seed 8");
+    CHECK_REFUSED(round_to_nearest, true, "round_to_nearest on declared; server 0 has it with off");
+    CHECK_REFUSED(init.kind, TRM_ROW_INIT_NORMAL, "init normal declared; server 0 has it with uni");
+    CHECK_REFUSED(init.value, 1, "init.value 1");
+    CHECK_REFUSED(init.scale, 1, "init.scale 1");
+    CHECK_REFUSED(init.stream, 1, "init.stream 1");
+    CHECK_REFUSED(admission.kind, TRM_ADMIT_BLOOM,
+                  "admission bloom declared; server 0 has it with");
+    CHECK_REFUSED(admission.min_count, 3, "admission.min_count 3 declared; server 0 has it with 2");
+    CHECK_REFUSED(admission.capacity, 500, "admission.capacity 500");
+    CHECK_REFUSED(admission.probability, 0.5, "admission.probability 0.5");
+    CHECK_REFUSED(expiry.after_seconds, 60, "expiry.after_seconds 60");
+    CHECK_REFUSED(expiry.after_ticks, 60, "expiry.after_ticks 60");
+    CHECK_REFUSED(expiry.min_score, 2, "expiry.min_score 2");
+    CHECK_REFUSED(expiry.score_decay, 0.5f,
+                  "expiry.score_decay 0.5 declared; server 0 has it with 1");
+    CHECK_REFUSED(expiry.max_rows, 0, "expiry.max_rows 0");
+    CHECK_REFUSED(expiry.cap, TRM_CAP_LFU, "expiry.cap lfu declared; server 0 has it with lru");
+    CHECK_REFUSED(expiry.min_norm, 0.5f, "expiry.min_norm 0.5");
+    CHECK_REFUSED(placement.kind, TRM_PLACE_BY_HASH, "placement by_hash declared; server 0 has it");
+    CHECK_REFUSED(placement.parts, 1, "placement.parts 1");
+    CHECK_REFUSED(placement.first, 1, "placement.first 1");
+    CHECK_REFUSED(placement.rows, 90, "placement.rows 90");
+    /* defaults are equal to what they stand for */
+    trm_table_options same = usual;
+    same.dtype = TRM_FLOAT32;
+    same.optimizer.beta2 = 0.999;
+    same.admission.min_count = 2;
+    same.admission.capacity = 1 << 20;
+    same.expiry.score_decay = 1;
+    CHECK_OK(trm_ps_client_table(client[1], &same, &table, &err), err);
+    assert_int_equal(table, 0);
+    for (int n = 0; n < 2; n++) {
+        trm_ps_client_destroy(client[n]);
+    }
+    trm_ps_server_stop(server);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_table_waits_for_a_push_without_the_front)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_table_waits_for_a_push_without_the_front),
+                                       cmocka_unit_test(an_option_that_differs_is_named)};
     return cmocka_run_group_tests_name("ps declaration of tables", tests, NULL, NULL);
 }

@@ -37,14 +37,18 @@ static void run_table(trmi_shard_thread *runner, trmi_request *request) {
     }
 }
 
-/* Returns whether two declarations agree in all that shapes the rows. */
-static bool same_table(const trm_table_options *a, const trm_table_options *b) {
-    return a->width == b->width && a->dtype == b->dtype && a->seed == b->seed &&
-           a->optimizer.kind == b->optimizer.kind && a->init.kind == b->init.kind &&
-           a->init.stream == b->init.stream && a->admission.kind == b->admission.kind &&
-           a->placement.kind == b->placement.kind && a->placement.parts == b->placement.parts &&
-           a->placement.first == b->placement.first && a->placement.rows == b->placement.rows &&
-           a->placement.begin == b->placement.begin && a->placement.end == b->placement.end;
+/* Compares a declaration with that of the server, which another worker has made or a snapshot has.
+ *   errors  INVALID: they differ; the first option that does is named */
+static trm_status compare_table(const trm_ps_server *server, const trm_table_options *has,
+                                const trm_table_options *declared, trm_error *err) {
+    char mine[TRMI_TABLE_VALUE_TEXT], theirs[TRMI_TABLE_VALUE_TEXT];
+    const char *option = trmi_row_table_difference(has, declared, mine, theirs);
+    return option == NULL
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INVALID,
+                           "table '%.40s': %s %s declared; server %d has it with %s: all "
+                           "workers, and a job that is resumed, declare a table alike",
+                           has->name, option, theirs, server->options.server, mine);
 }
 
 /* Has all shards create their part of a table, and waits for them. The front mutex is released
@@ -97,15 +101,8 @@ trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options 
             continue;
         }
         *number = (int32_t)i;
-        return same_table(&server->tables[i], &checked)
-                   ? trmi_lag_declare(server, *number, checked.staleness, err)
-                   : TRMI_FAIL(err, TRM_INVALID,
-                               "table '%s': declared with width %d, rule %d; server %d has it with "
-                               "width %d, rule %d (or another dtype, seed, initialiser, admission, "
-                               "placement)",
-                               checked.name, checked.width, (int)checked.optimizer.kind,
-                               server->options.server, server->tables[i].width,
-                               (int)server->tables[i].optimizer.kind);
+        TRMI_TRY(compare_table(server, &server->tables[i], &checked, err));
+        return trmi_lag_declare(server, *number, checked.staleness, err);
     }
     if (server->table_count == TRMI_PS_TABLES_MAX) {
         return TRMI_FAIL(err, TRM_INVALID, "table '%s': at most %d tables", checked.name,

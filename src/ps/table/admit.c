@@ -32,11 +32,15 @@ int64_t trmi_admitter_bytes(const trmi_admitter *admitter) {
     return (int64_t)count_state_bytes(admitter);
 }
 
+void trmi_admission_defaults(trm_admission *rule) {
+    rule->min_count = rule->min_count == 0 ? 2 : rule->min_count;
+    rule->capacity = rule->capacity == 0 ? 1 << 20 : rule->capacity;
+}
+
 /* Checks a rule and fills in its defaults.
  *   errors  INVALID */
 static trm_status check_rule(trm_admission *rule, const char *table, trm_error *err) {
-    rule->min_count = rule->min_count == 0 ? 2 : rule->min_count;
-    rule->capacity = rule->capacity == 0 ? 1 << 20 : rule->capacity;
+    trmi_admission_defaults(rule);
     if (rule->kind < TRM_ADMIT_ALL || rule->kind > TRM_ADMIT_PROBABILITY) {
         return TRMI_FAIL(err, TRM_INVALID, "table '%.40s': admission kind %d, %d to %d expected",
                          table, (int)rule->kind, TRM_ADMIT_ALL, TRM_ADMIT_PROBABILITY);

@@ -24,6 +24,8 @@ typedef struct trmi_admitter {
     int64_t size;              /* sets or counters, a power of two */
 } trmi_admitter;
 
+/* Replaces zeros by the defaults of trireme/ps.h. */
+void trmi_admission_defaults(trm_admission *rule);
 /* Checks the rule and allocates the counters; the rule's capacity is divided among `shards`.
  *   errors  INVALID, NOMEM (the budget) */
 trm_status trmi_admitter_init(trmi_admitter *admitter, trmi_account *account,

@@ -87,6 +87,14 @@ typedef struct trmi_row_table_place {
  *   errors  INVALID */
 trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *out,
                                 trm_error *err);
+/* Room for the value of an option as text. */
+enum { TRMI_TABLE_VALUE_TEXT = 32 };
+/* table_difference.c: returns the name of the first option in which two checked declarations
+ * differ ("optimizer.momentum"), and writes both values; NULL: they agree in all but, perhaps, name
+ * and staleness. */
+const char *trmi_row_table_difference(const trm_table_options *a, const trm_table_options *b,
+                                      char value_a[TRMI_TABLE_VALUE_TEXT],
+                                      char value_b[TRMI_TABLE_VALUE_TEXT]);
 /* Creates an empty table.
  *   errors  INVALID, NOMEM (memory or budget), IO (spill file) */
 trm_status trmi_row_table_create(const trm_table_options *options,
