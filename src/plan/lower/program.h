@@ -265,9 +265,6 @@ static inline bool trmi_readers_round(int32_t accumulate, bool alone) {
 }
 
 /* Options of trmi_plan_create(). Zero members mean the stated defaults. */
-/* Less memory than this is not worth the time of computing values again. */
-enum { TRMI_AGAIN_BYTES = 96 << 20 };
-
 typedef struct trmi_plan_options {
     const trmi_target *target; /* NULL = the plain target of the reference back-end */
     /* the loss to differentiate if the graph trains; else TRM_NO_NODE */
@@ -277,9 +274,6 @@ typedef struct trmi_plan_options {
     int32_t precision; /* trm_precision of trireme/graph.h */
     bool no_fusion, no_recompute;
     bool recompute; /* segments of the graph are computed again in backward */
-    /* no partition, stages, or `recompute`: outputs of norms over rows, GELU and gated products are
-     * computed again if they have so many bytes; 0 = TRMI_AGAIN_BYTES */
-    int64_t again_bytes;
     /* gradients of embeddings are dense, too: sums over batches, over ranks, and programs that read
      * the range of gradients need that */
     bool dense_gradients;

@@ -315,9 +315,7 @@ void trmi_partition_repeatable(const trm_graph *graph, bool *can);
 
 /* The values that are recomputed where the plan does not choose (TRMI_RECOMPUTE_RULE). */
 typedef struct trmi_again_rules {
-    bool cheap; /* outputs of norms, GELU, gated products (trmi_target.recompute_cheap) */
-    int64_t
-        least; /* outputs of operators on rows, and sums, only if the former have so many bytes */
+    bool cheap;    /* outputs of norms, GELU, gated products (trmi_target.recompute_cheap) */
     bool segments; /* values of segments (trmi_plan_options.recompute) */
     /* x + layer(y), with x and y kept, where such sums take much memory (pass_recompute.c) on one
      * of `ranks` ranks that have equal parts of the graph; ranks 0: however much they take */

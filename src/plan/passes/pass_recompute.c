@@ -21,9 +21,6 @@
  *      forward:   x -> GELU -> y -> linear            (y dies here; of GPT-2's values a third does)
  *      backward:  x -> GELU -> y' -> gradient of weights;  x -> GELU_GRAD
  *
- * A graph that no plan cuts keeps these values, and the sums below, where they take little memory
- * (TRMI_AGAIN_BYTES).
- *
  * Where they take much memory, sums after a layer are recomputed, too, with the layer. In a block
  * of a transformer that is the sum before the second norm: one of about ten kept values, for one
  * more matrix product beside the 36 of a step.
@@ -254,17 +251,9 @@ static bool is_cheap(trmi_op_kind kind) {
            kind == TRMI_OP_SILU || kind == TRMI_OP_SWIGLU;
 }
 
-/* Returns the bytes of an operator's first output. */
-static int64_t output_bytes(const trm_graph *g, const trmi_op *op) {
-    const trmi_value *v = trmi_output_of(g, op, 0);
-    return trm_shape_count(&v->shape) * (int64_t)trm_dtype_bytes(v->dtype);
-}
-
 /* Drops the outputs of cheap operators all of whose inputs are in memory in backward in any case,
- * as leaves or because a gradient reads them, if they have `least` bytes together. read: [values]
- * zeros. Returns whether it drops them. */
-static bool drop_cheap(const trm_graph *g, int64_t least, bool *dropped, int32_t *read) {
-    int64_t bytes = 0;
+ * as leaves or because a gradient reads them. read: [values] zeros. */
+static void drop_cheap(const trm_graph *g, bool *dropped, int32_t *read) {
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
         for (int32_t k = 0; op->phase == TRMI_BACKWARD && k < op->inputs_count; k++) {
@@ -278,15 +267,7 @@ static bool drop_cheap(const trm_graph *g, int64_t least, bool *dropped, int32_t
             drop = read[op->inputs[k]] != 0 || trmi_is_leaf(trmi_maker_of(g, op->inputs[k]));
         }
         dropped[op->outputs[0]] = dropped[op->outputs[0]] || drop;
-        bytes += drop ? output_bytes(g, op) : 0;
     }
-    for (int64_t i = 1; i < g->ops_count && bytes < least; i++) {
-        const trmi_op *op = &g->ops[i];
-        if (op->phase == TRMI_FORWARD && is_cheap(op->kind)) {
-            dropped[op->outputs[0]] = false;
-        }
-    }
-    return bytes >= least;
 }
 
 /* Returns whether a value stays in memory until backward: a leaf, or read there and not dropped. */
@@ -317,6 +298,12 @@ static const trmi_op *find_summand(const trm_graph *g, const trmi_op *add, const
         }
     }
     return NULL;
+}
+
+/* Returns the bytes of an operator's first output. */
+static int64_t output_bytes(const trm_graph *g, const trmi_op *op) {
+    const trmi_value *v = trmi_output_of(g, op, 0);
+    return trm_shape_count(&v->shape) * (int64_t)trm_dtype_bytes(v->dtype);
 }
 
 /* Drops sums after layers, with the layers' outputs, or none if they are little memory beside the
@@ -406,8 +393,8 @@ static bool choose_values(const trm_graph *g, trmi_again_rules rules, bool *drop
     if (of_value != NULL && rules.cheap) {
         drop_norms(g, dropped, of_value);
         memset(of_value, 0, (size_t)g->values_count * sizeof *of_value);
-        bool large = drop_cheap(g, rules.least, dropped, of_value);
-        if (rules.sums && large) {
+        drop_cheap(g, dropped, of_value);
+        if (rules.sums) {
             (void)drop_sums(g, rules, dropped, of_value, of_value + g->values_count);
         }
         memset(of_value, 0, (size_t)g->values_count * sizeof *of_value);
@@ -437,7 +424,7 @@ bool trmi_partition_sums(const trm_graph *g, int32_t ranks) {
         const trmi_again_rules rules = {.cheap = true, .sums = true, .ranks = ranks};
         drop_norms(g, values, of_value);
         memset(of_value, 0, count * sizeof *of_value);
-        (void)drop_cheap(g, rules.least, values, of_value);
+        drop_cheap(g, values, of_value);
         large = drop_sums(g, rules, values, of_value, of_value + count);
     }
     trmi_free(values);
@@ -620,11 +607,8 @@ trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options
                                const trmi_roots *roots, trm_error *err) {
     const trm_graph *g = pass->from;
     const bool rule = options->target->recompute_cheap && !options->no_recompute,
-               whole = options->partition == NULL,
-               saves = !whole || options->stages != NULL || options->recompute;
-    const int64_t least = options->again_bytes > 0 ? options->again_bytes : TRMI_AGAIN_BYTES;
+               whole = options->partition == NULL;
     const trmi_again_rules rules = {.cheap = rule,
-                                    .least = saves ? 0 : least,
                                     .segments = options->recompute,
                                     .sums = rule && !options->recompute &&
                                             (whole || options->large_sums),

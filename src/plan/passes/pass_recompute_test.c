@@ -69,7 +69,7 @@ static void cheap_values_are_recomputed(void **state) {
     const trmi_target keeps = {.name = "test", .threads = 1},
                       repeats = {.name = "test", .threads = 1, .recompute_cheap = true};
     trm_program *kept = compile_network(&keeps, (trmi_plan_options){0}),
-                *again = compile_network(&repeats, (trmi_plan_options){.again_bytes = 1});
+                *again = compile_network(&repeats, (trmi_plan_options){0});
     static const trmi_op_kind cheap[] = {TRMI_OP_GELU, TRMI_OP_LAYER_NORM};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(steps_of(kept, cheap[i], TRMI_FORWARD), BLOCKS);
@@ -91,27 +91,6 @@ static void cheap_values_are_recomputed(void **state) {
     assert_true(saved >= (int64_t)(BLOCKS - 1) * ROWS * 5 * WIDTH * (int64_t)sizeof(float));
     trmi_plan_destroy(kept);
     trmi_plan_destroy(again);
-}
-
-/* The rules leave values alone that take little memory together, sums among them, unless segments
- * are recomputed to save memory. */
-static void little_memory_is_kept(void **state) {
-    (void)state;
-    const trmi_target target = {.name = "test", .threads = 1, .recompute_cheap = true};
-    const int64_t bytes = (int64_t)BLOCKS * ROWS * 5 * WIDTH * (int64_t)sizeof(float);
-    const struct {
-        trmi_plan_options options;
-        int32_t again; /* GELUs in backward */
-    } cases[] = {{{.again_bytes = 0}, 0},
-                 {{.again_bytes = bytes + 1}, 0},
-                 {{.again_bytes = bytes}, BLOCKS},
-                 {{.again_bytes = 0, .recompute = true}, BLOCKS}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        trm_program *p = compile_network(&target, cases[i].options);
-        assert_int_equal(steps_of(p, TRMI_OP_GELU, TRMI_BACKWARD), cases[i].again);
-        assert_int_equal(steps_of(p, TRMI_OP_LAYER_NORM, TRMI_BACKWARD), cases[i].again);
-        trmi_plan_destroy(p);
-    }
 }
 
 /* x + layer(tanh(layer(norm(x)))), several times: tanh's gradient reads its output. */
@@ -152,10 +131,8 @@ static int32_t layers_again(int64_t rows, trmi_plan_options options) {
 static void sums_are_recomputed_where_they_are_large(void **state) {
     (void)state;
     enum { MANY = 64 * WIDTH };
-    const trmi_plan_options all = {.again_bytes = 1};
-    assert_int_equal(layers_again(MANY, all), 2);
-    assert_int_equal(layers_again(1, all), 0);
-    assert_int_equal(layers_again(MANY, (trmi_plan_options){0}), 0);
+    assert_int_equal(layers_again(MANY, (trmi_plan_options){0}), 2);
+    assert_int_equal(layers_again(1, (trmi_plan_options){0}), 0);
     assert_int_equal(layers_again(MANY, (trmi_plan_options){.no_recompute = true}), 0);
 }
 
@@ -398,7 +375,6 @@ static void search_counts_the_casts_that_are_made(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(cheap_values_are_recomputed),
-                                       cmocka_unit_test(little_memory_is_kept),
                                        cmocka_unit_test(sums_are_recomputed_where_they_are_large),
                                        cmocka_unit_test(plans_recompute_the_same_sums),
                                        cmocka_unit_test(stages_keep_the_sum_at_their_cut),
