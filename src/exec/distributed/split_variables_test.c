@@ -69,7 +69,7 @@ static void a_part_is_completed_in_place(void **state) {
 enum { BATCH = 4, WIDTH = 6, CLASSES = 8, COUNT = CLASSES * WIDTH };
 static const char plan[] = "trireme-plan 1\nmesh 2\nop fc.linear0 k\n";
 
-/* What two ranks have in common with the test. */
+/* The test sets fails_at; each rank writes its own status and error. */
 typedef struct shared {
     int fails_at; /* the allocation that fails on rank 1 */
     trm_status status[2];

@@ -136,7 +136,7 @@ TRMI_INLINE float attend_loop(float *scores, const float *hidden, int64_t count,
         vf_put(scores, i, half, p); /* zeros behind the last one */
     }
     clear_behind(scores, count, room, half);
-    /* before the first key, sum and outputs are 0, whatever factor they get */
+    /* a row that has read no key has a sum and outputs of 0, so no factor changes them */
     float factor = before == now || before == -INFINITY ? 1 : expf(before - now);
     *sum = *sum * factor + vf_sum(total);
     *most = now;
